@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 from weft.emit.chained_columns import PAIRS, ColumnsEntry
 from weft.emit.column_places import ColumnPrinter
@@ -15,9 +16,12 @@ from weft.emit.values import ZERO
 from weft.graph.running import Repair, before
 from weft.graph.steady import counts_from_one
 from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
-from weft.loops.ir import Expr, Load, Op, Ref, Round, free_names, walk_expr
-from weft.loops.types import FLOAT32, INT64
+from weft.loops.ir import Cast, Check, Expr, Load, Op, Ref, Round, free_names, walk_expr
+from weft.loops.types import FLOAT32, FLOAT64, INT64
 from weft.plan.chain import WARPGROUP, several
+
+MOST_ROW_WORDS = 8  # of a thread, of what its rows have alone
+MOST_LANES_BESIDE = 128  # of the sums of a row, beside which what is the same in all turns stays in registers
 
 
 @dataclass
@@ -61,15 +65,24 @@ class RowFoldsEntry(ColumnsEntry):
             return
         line, columns, column = self.writer.line, self.plan.tile[2], self.declare(self.chain.column)
         line(f"float {', '.join(ahead for _, _, ahead in self.staged.values())};")
+        pointers, along = dict(self.pointers), dict[str, tuple[str, frozenset[int]]]()
+        for v, _, _ in self.staged.values():
+            every, axis = frozenset(range(len(v.index))), v.index.index(Ref(self.chain.column, INT64))
+            along[v.name] = self.fresh.fresh(f"{v.array}_line"), every - {axis}
+            first = f"{self.arrays[v.array]} + {self.offset(v.array, v.index, frozenset({axis}))}"
+            line(f"const float* const {along[v.name][0]} = {self.staying(first.removesuffix(' + 0'))};")
         with self.writer.block("const auto fetch_columns = [&](const int32_t turn) WEFT_INLINE", "};"):
-            line(f"if (threadIdx.x % {WARPGROUP} >= {columns}) return;")
+            if not self.roomy:  # else by all threads, without a branch
+                line(f"if (threadIdx.x % {WARPGROUP} >= {columns}) return;")
             for v, _, ahead in self.staged.values():
                 axis = v.index.index(Ref(self.chain.column, INT64))
                 last = self.printer.index(self.function.array(v.array).shape[axis], SUM)
                 place = f"int64_t(turn) * {columns} + threadIdx.x % {WARPGROUP}"
                 with self.writer.block(""):
                     line(f"const int64_t {column} = weft::minimum<int64_t>({place}, {last} - 1);")
+                    self.pointers[v.array] = along[v.name]
                     line(f"{ahead} = {self.element(v.array, v.index)};")
+        self.pointers = pointers
         with self.writer.block("const auto hand_columns = [&]() WEFT_INLINE", "};"):
             line("++handed;  // to where the turn before the last one had them, which all have passed")
             line(f"if (threadIdx.x % {WARPGROUP} >= {columns}) return;")
@@ -107,7 +120,7 @@ class RowFoldsEntry(ColumnsEntry):
                 self.left_of[value] = self.fresh.fresh(f"{base}_own")
                 line(f"uint32_t {self.left_of[value]}[{columns // 16}][4];")
             self.left[f.results[0]] = self.left_of[value]
-        exprs = [e for v in self.middle for e in uses(v)] + [e for f in (*chain.leading, *chain.following) for e in f.parts]
+        exprs = self.exprs_of_middle
         loads = any(isinstance(x, Load) for e in (*exprs, *self.left_of) for x in walk_expr(e))
         middle: list[Read | Map] = [*self.middle]
         middle += [] if chain.given is None else [v for v in self.needed((chain.given,)) if v not in middle]
@@ -115,14 +128,61 @@ class RowFoldsEntry(ColumnsEntry):
         told = self.of_bounds if chain.bounded else []
         of_batch = [v for v in middle if set(v.axes) <= {*chain.sums.batch} and v not in told]
         self.statements(tuple(map(self.let, of_batch)))
+        self.round_scalars()
+        self.keep_rows(told)
         self.conditions()
         self.divide_alike()
+
+    def round_scalars(self) -> None:
+        """Scalars as floats, once a tile."""
+        assert isinstance(self.printer, ColumnPrinter)
+        scalars = {Ref(s.name, s.type) for s in self.function.scalars if s.type == FLOAT64}
+        self.printer.rounded.clear()
+        for e in (x for root in (*self.exprs_of_middle, *self.left_of) for x in walk_expr(root)):
+            if isinstance(e, Cast) and e.type == FLOAT32 and e.value in scalars and e.value not in self.printer.rounded:
+                assert isinstance(e.value, Ref)
+                own = self.fresh.fresh(f"{e.value.name}_float")
+                self.writer.line(f"const float {own} = {self.staying(self.printer.value(e))};")
+                self.printer.rounded[e.value] = own
+
+    @property
+    def roomy(self) -> bool:
+        """Whether sums leave registers for what is the same in all turns."""
+        return len(self.chain.sums.folds) * self.plan.tile[1] <= MOST_LANES_BESIDE
+
+    def staying(self, value: str) -> str:
+        """What is the same in all turns, in a register if there is one: the compiler would rather compute it again."""
+        return f"weft::opaque({value})" if self.roomy else value
+
+    def keep_rows(self, told: Sequence[Read | Map]) -> None:
+        """What rows have alone of what is made of scores, in registers for all turns. told: what bounds of columns are of."""
+        chain, line = self.chain, self.writer.line
+        inner = [v for v in self.middle if chain.column in v.axes]
+        named = {n for v in inner for n in self.direct(v)}.union(*map(free_names, [*self.exprs_of_folds, *self.left_of]))
+        own, words = list[Read | Map](), 0
+        for v in self.middle:
+            if v.name not in named or v in told or v in inner or chain.row not in v.axes:
+                continue
+            if any(isinstance(w, Fold) for w in self.needed((Ref(v.name, v.type),))):
+                continue  # which changes from turn to turn
+            words += 2 * max(1, v.type.size // 4)
+            own += [v] if words <= MOST_ROW_WORDS else []
+        if not own:
+            return
+        kept = {v.name: self.fresh.fresh(f"{v.name}_of_row") for v in own}
+        for v in own:
+            line(f"{register_type(v.type)} {kept[v.name]}[2];")
+        wanted = self.needed([Ref(v.name, v.type) for v in own])
+        with self.each_row_of_thread([v for v in wanted if set(v.axes) - {*chain.sums.batch} and not isinstance(v, Fold)]):
+            for v in own:
+                line(f"{kept[v.name]}[u] = {self.names[v.name]};")
+        self.names |= {name: f"{place}[u]" for name, place in kept.items()}
+        self.leaves |= kept.keys()
 
     def divide_alike(self) -> None:
         """What all scores of a tile are divided by: its reciprocal is taken once."""
         assert isinstance(self.printer, ColumnPrinter)
-        exprs = [e for v in self.middle for e in uses(v)]
-        exprs += [e for f in (*self.chain.leading, *self.chain.following) for e in f.parts]
+        exprs = self.exprs_of_middle
         self.alike, self.before_scores = dict[Expr, str](), self.writer.mark()
         for e in (x for root in (*exprs, *self.left_of) for x in walk_expr(root)):
             match e:
@@ -147,9 +207,18 @@ class RowFoldsEntry(ColumnsEntry):
     def middle(self) -> list[Read | Map]:
         """The values that scores become."""
         chain = self.chain
-        exprs = [e for f in (*chain.leading, *chain.following) for e in f.parts]
-        exprs += [self.left_value(f) for f in chain.sums.folds]
+        exprs = self.exprs_of_folds + [self.left_value(f) for f in chain.sums.folds]
         return [v for v in self.needed(exprs) if not isinstance(v, Fold)]
+
+    @property
+    def exprs_of_folds(self) -> list[Expr]:
+        """What rows fold of them."""
+        return [e for f in (*self.chain.leading, *self.chain.following) for e in f.parts]
+
+    @property
+    def exprs_of_middle(self) -> list[Expr]:
+        """What these are made of, and what rows fold of them."""
+        return [e for v in self.middle for e in uses(v)] + self.exprs_of_folds
 
     def fold_lambda(self) -> None:
         """What is made of the scores of a turn."""
@@ -263,20 +332,40 @@ class RowFoldsEntry(ColumnsEntry):
             return {}
         return {elements[n]: f"{self.algebra(f)}::identity()" for n, f in own.items()}
 
+    @cached_property
+    def everywhere(self) -> bool:
+        """Whether all that is made of scores may be made of those as well that a row does not have, and left out of its sums in
+        the end: a branch around each score would have threads wait for every exponential by itself.
+        """
+        exprs = [*self.exprs_of_middle, *self.left_of]
+        asks = any(isinstance(x, Load | Check) for e in exprs for x in walk_expr(e))
+        reads = [v for v in self.middle if isinstance(v, Read) and self.chain.column in v.axes]
+        return not self.masked and not asks and all(v.name in self.staged for v in reads)
+
+    def had(self, value: str, otherwise: str) -> str:
+        """A value where a row has the column, and another one where that is made as well and it has not."""
+        return f"has ? {value} : {otherwise}" if self.everywhere else value
+
     @contextmanager
     def columns(self, spelled: Mapping[str, str]) -> Iterator[None]:
-        """What is written here is done for both columns of a run that a thread has, where they are there or masked."""
+        """What is written here is done for both columns of a run that a thread has: where they are there, or masked, or
+        `everywhere`.
+        """
         line, chain = self.writer.line, self.chain
         line("#pragma unroll")
         with self.writer.block("for (int32_t v = 0; v < 2; ++v)"), self.spelled(spelled):
-            if not self.masked:
-                line(f"if (edge && {factor(self.outside) if '||' in self.outside else self.outside}) continue;")
+            outside = factor(self.outside) if "||" in self.outside else self.outside
+            if self.everywhere:
+                line(f"{'const ' if chain.given is None else ''}bool has = !(edge && {outside});")
+            elif not self.masked:
+                line(f"if (edge && {outside}) continue;")
             if chain.given is not None:
                 column = self.declare(chain.column)
-                with self.writer.block("if (edge && asking)"):
+                with self.writer.block(f"if (edge && asking{' && has' if self.everywhere else ''})"):
                     line(f"const int64_t {column} = first_column + h * {PAIRS} + v;")
                     self.statements(tuple(map(self.let, self.of_pairs)))
-                    line(f"if (!({self.printer.value(self.asked)})) continue;")
+                    asked = self.printer.value(self.asked)
+                    line(f"has = {asked};" if self.everywhere else f"if (!({asked})) continue;")
             mark, column = self.writer.mark(), self.declare(chain.column)
             plain, beyond = self.printer, f"h * {PAIRS} + v"
             self.printer = replace(plain, column=chain.column, first="first_column", beyond=beyond)  # type: ignore[call-arg]
@@ -297,7 +386,8 @@ class RowFoldsEntry(ColumnsEntry):
         for f in chain.leading:
             name = latest[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_latest")
             own = f"{self.rows_own[f.results[0]]}[u]"
-            line(f"{register_type(f.types[0])} {name}[2] = {{{own}, {self.algebra(f)}::identity()}};")
+            none = f"{self.algebra(f)}::identity()"  # in four parts, of which each waits for itself alone
+            line(f"{register_type(f.types[0])} {name}[4] = {{{own}, {none}, {none}, {none}}};")
         if self.masked:
             with self.unrolled_block([self.runs]), self.columns(elements):
                 self.take_in(latest)
@@ -340,8 +430,8 @@ class RowFoldsEntry(ColumnsEntry):
     def take_in(self, latest: Mapping[str, str]) -> None:
         for f in self.chain.leading:
             self.writer.cite(f.location)
-            own = f"{latest[f.results[0]]}[v]"
-            self.writer.line(f"{own} = {self.taken_in(f, own)};")
+            own = f"{latest[f.results[0]]}[h % 2 * 2 + v]"
+            self.writer.line(f"{own} = {self.had(self.taken_in(f, own), own)};")
 
     def taken_in(self, f: Fold, own: str) -> str:
         fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
@@ -352,7 +442,8 @@ class RowFoldsEntry(ColumnsEntry):
         line, chain = self.writer.line, self.chain
         for f in chain.leading:
             name = f.results[0]
-            whole = f"{self.algebra(f)}::combine({latest[name]}[0], {latest[name]}[1])"
+            pairs = (f"{self.algebra(f)}::combine({latest[name]}[{k}], {latest[name]}[{k + 1}])" for k in (0, 2))
+            whole = f"{self.algebra(f)}::combine({', '.join(pairs)})"
             if name in references:
                 whole = f"weft::reduce_lanes<{self.algebra(f)}, 4>({whole})"
                 line(f"{latest[name]}[0] = {whole};  // of the four threads of a row")
@@ -435,9 +526,9 @@ class RowFoldsEntry(ColumnsEntry):
                 for f in self.chain.following:
                     self.writer.cite(f.location)
                     own = f"{self.rows_own[f.results[0]]}[u][v]"
-                    line(f"{own} = {self.taken_in(f, own)};")
+                    line(f"{own} = {self.had(self.taken_in(f, own), own)};")
                 for value, own in self.left_of.items():
-                    line(f"{pairs[own]}[v] = {self.printer.value(value)};")
+                    line(f"{pairs[own]}[v] = {self.had(self.printer.value(value), '0.0f')};")
             for own, pair in pairs.items():
                 line(f"{own}[h / 2][h % 2 * 2 + u] = weft::pack<weft::{self.plan.type}>({pair}[0], {pair}[1]);")
 

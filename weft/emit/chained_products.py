@@ -92,7 +92,8 @@ class ChainEntry(RowFoldsEntry):
         bases = [b.operand.name if "operand." not in b.operand.name else "right" for b in self.tiles_of]
         self.tile_names = [self.fresh.fresh(f"{base}_tile") for base in bases]
         self.maps = [self.fresh.fresh(f"{base}_map") for base in bases]
-        maps = [f"const __grid_constant__ weft::TensorMap {name}" for name in self.maps]
+        own = [name for name, b in zip(self.maps, self.tiles_of, strict=True) if not b.of]
+        maps = [f"const __grid_constant__ weft::TensorMap {name}" for name in own]
         return [*self.parameters_of_slots(), *self.parameters_of_parts(), *maps]
 
     def parameters_of_slots(self) -> list[str]:
@@ -214,7 +215,26 @@ class ChainEntry(RowFoldsEntry):
     @property
     def which(self) -> tuple[str, ...]:
         """The products whose columns come to shared memory in each turn."""
-        return ("scores", "sums") if self.chain.sums.folds else ("scores",)
+        alone = any(b.product is self.chain.sums and not b.of for b in self.tiles_of)
+        return ("scores", "sums") if alone else ("scores",)
+
+    @property
+    def lent(self) -> bool:
+        """Whether sums have tiles of the scores."""
+        return any(b.of for b in self.tiles_of)
+
+    def scores_done(self, place: str) -> None:
+        if not self.lent:
+            self.writer.line(_done("scores", place))
+
+    def sums_done(self, place: str) -> None:
+        for which in self.which:
+            if which == "sums" or self.lent:
+                self.writer.line(_done(which, place))
+
+    def await_columns_of_sums(self, place: str) -> None:
+        if "sums" in self.which:
+            self.writer.line(f"sums_full[{place}].wait(phase);")
 
     def begin_places(self) -> None:
         """Where in the rings a thread is, over all turns of all tiles."""
@@ -230,7 +250,10 @@ class ChainEntry(RowFoldsEntry):
             along = "true" if b.along_points else "false"
             points = f", {b.points}" if b.points != MATRIX_POINTS else ""
             type_ = f"weft::MatrixTile<weft::{self.plan.type}, {b.rows}, {along}{points}>"
-            if b.tiles > 1:
+            if b.of:
+                of = next(n for o, n in zip(self.tiles_of, self.tile_names, strict=True) if o.operand.name == b.of)
+                line(f"auto* const {name} = reinterpret_cast<{type_}*>({of});  // by its points: lines are the same")
+            elif b.tiles > 1:
                 line(f"auto* const {name} = reinterpret_cast<{type_}(*)[{b.tiles}]>(memory{f' + {offset}' if offset else ''});")
             else:
                 line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
@@ -253,6 +276,8 @@ class ChainEntry(RowFoldsEntry):
         """alone: which thread does, where all of a warp ask rows."""
         groups: dict[str, list[int]] = {"rows": [], "scores": [], "sums": []}
         for k, b in enumerate(self.tiles_of):
+            if b.of:
+                continue
             groups["rows" if b.once else "scores" if b.product is self.chain.scores else "sums"].append(k)
         size = {which: sum(self.tiles_of[k].bytes for k in own) for which, own in groups.items()}
         self.begin_places()
@@ -362,12 +387,12 @@ class ChainEntry(RowFoldsEntry):
             line("scores_full[place].wait(phase);")
             self.take_turn(own=True)
             self.start()
-            line(_done("scores", "place"))
+            self.scores_done("place")
             line(f"const bool edge = {edge};")
             self.fetch("turn + 1")
             self.fold_at_edges()
             if sums:
-                line("sums_full[place].wait(phase);")
+                self.await_columns_of_sums("place")
                 if chain.bounded:
                     with self.within(f"edge && {self.any_infinite('place')}", "turn", "place"):
                         pass
@@ -375,7 +400,7 @@ class ChainEntry(RowFoldsEntry):
                     line("multiply_sums(place);")
                     line("weft::wgmma_commit();")
                     line(f"weft::wgmma_wait<0>({', '.join(sums)});")
-                line(_done("sums", "place"))
+                self.sums_done("place")
             line(self.next_place)
         self.leave_others()
         with self.writer.block("if (any_turn)") if chain.bounded else nullcontext():
@@ -402,13 +427,13 @@ class ChainEntry(RowFoldsEntry):
             if chain.bounded:
                 line("bool edge;")
             with self.writer.block("while (true)"):
-                line(_done("scores", "place"))
+                self.scores_done("place")
                 line(f"{'' if chain.bounded else 'const bool '}edge = {edge};")
                 self.fetch("turn + 1")
                 self.fold_at_edges()
                 line(f"if (++turn == {'own_turns' if chain.bounded else 'turns'}) break;")
                 line("const int32_t last = place;")
-                line("sums_full[last].wait(phase);")
+                self.await_columns_of_sums("last")
                 if chain.bounded:
                     line(f"const bool infinite = edge && {self.any_infinite('last')};")
                 line(self.next_place)
@@ -419,9 +444,9 @@ class ChainEntry(RowFoldsEntry):
                         self.start()
                 with self.writer.block("else") if chain.bounded else nullcontext():
                     self.start("last")
-                line(_done("sums", "last"))
+                self.sums_done("last")
             self.leave_rows()
-            line("sums_full[place].wait(phase);")
+            self.await_columns_of_sums("place")
             if self.apart:
                 with self.writer.block("if (edge)"):
                     self.multiply_apart()
@@ -432,7 +457,7 @@ class ChainEntry(RowFoldsEntry):
                 line("multiply_sums(place);")
                 line("weft::wgmma_commit();")
                 line(f"weft::wgmma_wait<0>({', '.join(sums)});")
-            line(_done("sums", "place"))
+            self.sums_done("place")
             line(self.next_place)
         self.leave_others()
         if chain.bounded:

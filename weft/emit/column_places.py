@@ -1,8 +1,10 @@
-"""Numbers of columns as floats: those of a thread's columns are the first one's and a constant, which is added as a float."""
+"""Numbers of columns as floats: those of a thread's columns are the first one's and a constant, which is added as a float; and
+scalars as floats.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from weft.emit.expressions import SUM, DividingPrinter, Text
 from weft.loops.affine import Affine, affine
@@ -20,13 +22,18 @@ class ColumnPrinter(DividingPrinter):
 
     The conversion of an integer of 64 bits takes as long as eight sums of floats. A sum with the converted first number is as
     exact as the converted sum, or two units at the most: where that number is rounded, a turn has few columns beside it.
+
+    rounded: scalars that are there as floats.
     """
 
     column: str = ""
     first: str = ""
     beyond: str = ""
+    rounded: dict[Expr, str] = field(default_factory=dict)
 
     def _cast(self, value: Expr, type_: ScalarType, wrap: bool) -> Text:
+        if type_ == FLOAT32 and value in self.rounded:
+            return Text(self.rounded[value])
         if self.column and type_ == FLOAT32 and value.type == INT64:
             if isinstance(value, Op) and value.name == "abs":
                 inner = self._cast(value.args[0], type_, wrap)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from weft.graph.chains import Chain, by_rows
 from weft.graph.products import Operand, Products, exact_type
-from weft.graph.tile import Read
-from weft.loops.ir import Function, Ref, free_names
+from weft.graph.tile import Map, Read, names_of
+from weft.loops.ir import Expr, Function, Ref, free_names, substitute
 from weft.loops.steps import bounds
 from weft.loops.types import FLOAT32, INT64, ScalarType
 from weft.plan.arguments import Facts
@@ -20,7 +20,7 @@ from weft.plan.facts import Geometry
 from weft.plan.fold import ZERO, axis_along
 from weft.plan.leaning import PLANNED, Leaning
 from weft.plan.machine import Machine
-from weft.plan.product import MATRIX_POINTS, ProductPlan, operand_read
+from weft.plan.product import MATRIX_POINTS, ProductPlan, made_of, operand_read
 from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_together
 
 WARPGROUP, FRAGMENT_ROWS = 128, 64
@@ -34,11 +34,17 @@ REGISTERS_ASKING = {1: (240, 240), 2: (232, 40), 3: (152, 56)}
 # lanes, or where lanes are many; for each axis of the batch after the first, and each other read; all of them at the most, by
 # warpgroups of a block. Points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, MANY_LANES, MANY_WORDS, AXIS_WORDS, READ_WORDS = 20, 18, 16, 128, 16, 4, 8
-ASKING_WORDS = 6  # of several scores, where rows are asked for their columns, and sums come before the next scores
+ASKING_WORDS = 10  # of several scores, where rows are asked for their columns, and sums come before the next scores
+# Of several scores: words of a thread for each read that rows have alone, which stay, and for each scalar; bytes of shared
+# memory for each read that columns have alone, of which a warpgroup has those of two turns.
+ROW_WORDS, SCALAR_WORDS, LINE_BYTES = 2, 2, 8
 MOST_WORDS, MOST_POINTS, MOST_LANES = {1: 218, 2: 218, 3: 148}, 256, 256
 # Of several scores, whose values are made of each other, or of no sums: columns of a turn that are tried; what part of the
-# registers is filled, and where sums and scores have them at once; columns of a turn at the most where they have not.
+# registers is filled, and where several scores have them with sums at once, or have not; columns of a turn at the most then.
 TURNS_OF_SEVERAL, FILLED, FILLED_BY_SEVERAL, MOST_ALONE = TURNS[:-1], 0.93, 0.875, 64
+FILLED_ALONE = {1: 0.93, 2: 1.0, 3: 0.93}  # by warpgroups
+# And tiles of rows and turns that have a place: those of rows are many, and turns that wait cost more.
+PLACES_OF_SEVERAL = [(2, 4), (2, 3), (1, 4), (1, 3), (1, 2)]
 # Rows in all, and columns, at the most.
 MOST_TILES = 1 << 30
 # Cycles: of what is made of a score, by warpgroups that take turns at the tensor cores; of a product, of a turn besides, of a
@@ -62,7 +68,7 @@ class ChainPlan:
     these. paired: tiles of rows are taken in pairs, that with the most columns and that with the fewest. overlapped: the sums
     of a turn are multiplied together with the scores of the next one; else, if there are any, before them, so that both need
     not have registers. together: how many of a tile's rows there are; 0: all. parts: of the columns, which as many blocks
-    fold; a launch after combines what they leave.
+    fold; a launch after combines what they leave. same: operands of sums whose tiles are those of operands of scores.
     """
 
     scores: ProductPlan
@@ -74,6 +80,7 @@ class ChainPlan:
     parts: int = 1
     asking: bool = False
     row: str = ""
+    same: tuple[tuple[str, str], ...] = ()
 
     def arranged(self, chain: Chain) -> Chain:
         """The chain with the rows of the plan."""
@@ -130,7 +137,8 @@ def plan_chain(
             if not boxed(from_first(product, chain.column), k, own.staged[k], arrays):
                 return None
     together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
-    whole = ChainPlan(scores, sums, together=together, asking=chain.asks_rows, row=chain.row)
+    same = same_tiles(chain, scores, sums, extents)
+    whole = ChainPlan(scores, sums, together=together, asking=chain.asks_rows, row=chain.row, same=same)
     plans = list(_plans(chain, whole, points, lanes * bool(chain.sums.folds), machine))
     if not plans or together < 0 or chain.together is not None and not together:
         return None
@@ -220,6 +228,32 @@ def from_first(found: Products, axis: str) -> Products:
     return replace(found, sweeps=replace(found.sweeps, axes={**axes, axis: replace(axes[axis], start=ZERO)}))
 
 
+def same_tiles(
+    chain: Chain, scores: ProductPlan, sums: ProductPlan, extents: Mapping[str, int]
+) -> tuple[tuple[str, str], ...]:
+    """Operands of sums whose tiles are those of operands of scores: lines of a column's points, which are its lanes. Gradients
+    have such: what a query gets is a product with keys, as its scores are.
+    """
+    if len(chain.sums.columns) != 1:
+        return ()
+    point, lane = chain.point, chain.lane
+    chunks = [-(-extents[axis] // MATRIX_POINTS) for axis in (point, lane)]
+    if extents[lane] > extents[point] or chunks[0] != chunks[1]:
+        return ()
+    lines: dict[tuple[str, tuple[Expr, ...]], str] = {}
+    for k, o in enumerate(chain.scores.operands):
+        read = operand_read(chain.scores, o)
+        if k >= len(chain.scores.left) and scores.staged[k].along_points and read is not None:
+            lines[read.array, tuple(substitute(e, {point: Ref(lane, INT64)}) for e in read.index)] = o.name
+    found = []
+    for k, o in enumerate(chain.sums.operands):
+        read = operand_read(chain.sums, o)
+        if k >= len(chain.sums.left) and not sums.staged[k].along_points and read is not None:
+            name = lines.get((read.array, read.index))
+            found += [] if name is None else [(o.name, name)]
+    return tuple(found)
+
+
 def _whole(function: Function, found: Products, facts: Facts, extents: Mapping[str, int], type_: str) -> ProductPlan:
     count = len(found.left)
     staged = tuple(staged_of(function, found, o, k < count, facts, extents) for k, o in enumerate(found.operands))
@@ -236,6 +270,13 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
     lines = any(not s.along_points for s in plain.scores.staged[len(chain.scores.left) :])  # of 64 columns
     operands = {o.name for p in (chain.scores, chain.sums) for o in p.operands}
     reads = sum(isinstance(v, Read) and v.name not in operands for v in chain.values)
+    made = made_of(chain.sums, (o.value for o in chain.sums.left))
+    of_rows, of_columns = (
+        sum(isinstance(v, Read) and own in v.axes and other not in v.axes for v in made)
+        for own, other in ((chain.row, chain.column), (chain.column, chain.row))
+    )
+    known = {*chain.axes, *(n for v in chain.values for n in names_of(v))}
+    scalars = len({n for v in made if isinstance(v, Map) for n in free_names(v.value)} - known)
     more = AXIS_WORDS * max(0, len(chain.sums.batch) - 1) + READ_WORDS * reads
     registers = REGISTERS_ASKING if plain.asking else REGISTERS
     for groups in WARPGROUPS:
@@ -247,33 +288,35 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
                 continue
             scores = len(chain.scores.folds) * turn // 2
             words = scores + left * turn // 4 + sums * lanes // 2
-            overlapped, row_places = True, list(ROW_PLACES)
+            overlapped, places = True, [*itertools.product(ROW_PLACES, STAGES)]
             if several(chain):
-                words += OTHER_WORDS + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
+                words += OTHER_WORDS + ROW_WORDS * of_rows + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
                 overlapped, alone = sums > 0 and words <= FILLED * registers[groups][0], not sums
                 if len(chain.scores.folds) > 1:
                     own = words + (not chain.bounded) * lanes // BOUNDED_LANES
                     overlapped = own <= FILLED_BY_SEVERAL * registers[groups][0]
                     alone = turn <= MOST_ALONE and groups < 3
                 words += plain.asking * ASKING_WORDS - left * turn // 4
-                if not overlapped and not (alone and words <= FILLED * registers[groups][0]):
+                room = FILLED_ALONE[groups] * registers[groups][0]
+                if not overlapped and not (alone and words + SCALAR_WORDS * scalars <= room):
                     continue
-                row_places = row_places[1:]
+                places = PLACES_OF_SEVERAL
             else:
                 many = MANY_WORDS * max(0, lanes - MANY_LANES) // MANY_LANES
                 words += OTHER_WORDS + more + (BOUNDED_WORDS + lanes // BOUNDED_LANES if chain.bounded else many)
                 if words > MOST_WORDS[groups]:
                     continue
-            for places, stages in itertools.product(row_places, STAGES):
+            for row_places, stages in places:
                 plan = replace(
                     plain,
                     scores=replace(plain.scores, tile=(rows, turn, points), each=(FRAGMENT_ROWS, turn), stages=stages),
                     sums=replace(plain.sums, tile=(rows, lanes, turn), each=(FRAGMENT_ROWS, lanes), stages=stages),
-                    row_places=places,
+                    row_places=row_places,
                     overlapped=overlapped,
                 )
                 whole = all(b.points * b.tiles == turn for b in brought(plan, chain) if b.product is chain.sums)
-                if whole and shared_bytes(plan, chain) <= machine.shared - OTHER_SHARED:
+                beside = LINE_BYTES * groups * turn * of_columns
+                if whole and shared_bytes(plan, chain) + beside <= machine.shared - OTHER_SHARED:
                     yield plan
                     break
 
@@ -281,7 +324,7 @@ def _plans(chain: Chain, plain: ChainPlan, points: int, lanes: int, machine: Mac
 @dataclass(frozen=True)
 class Brought:
     """An operand that comes to shared memory: so many tiles, of so many rows and points. once: of the block; others have as
-    many in each turn.
+    many in each turn. of: the operand whose tiles these are, if it is not brought by itself.
     """
 
     operand: Operand
@@ -292,10 +335,11 @@ class Brought:
     points: int
     tiles: int
     once: bool
+    of: str = ""
 
     @property
     def bytes(self) -> int:
-        return self.tiles * self.rows * self.points * 2
+        return 0 if self.of else self.tiles * self.rows * self.points * 2
 
 
 def brought(plan: ChainPlan, chain: Chain) -> tuple[Brought, ...]:
@@ -311,7 +355,7 @@ def brought(plan: ChainPlan, chain: Chain) -> tuple[Brought, ...]:
             along = plan.sums.staged[k].along_points
             own = lanes if along else -(-lanes // MATRIX_POINTS) * MATRIX_POINTS
             each = MATRIX_POINTS if along else columns  # lines have 64 points, or a point of 64 lanes
-            found.append(Brought(o, chain.sums, k, along, own, each, columns // each, False))
+            found.append(Brought(o, chain.sums, k, along, own, each, columns // each, False, dict(plan.same).get(o.name, "")))
     return tuple(found)
 
 
@@ -323,6 +367,8 @@ def chain_boxes(chain: Chain, plan: ChainPlan, arrays: Mapping[str, Geometry], e
     """The boxes that tiles are: of the axis along lines, of the other one, and of one element of the rest."""
     boxes = []
     for b in brought(plan, chain):
+        if b.of:
+            continue
         read = operand_read(b.product, b.operand)
         assert read is not None
         rows, points = (b.product.rows if b.k < len(b.product.left) else b.product.columns)[0], b.product.over[0]

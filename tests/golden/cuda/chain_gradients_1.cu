@@ -26,13 +26,13 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
     const int32_t row_tiles = (queries + 191) / 192;
     const int32_t pairs = (row_tiles + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns
     const int32_t tiles = 2 * pairs * batch_2;
-    // 4 turns have a place in shared memory, and the rows of 1 tiles
+    // 4 turns have a place in shared memory, and the rows of 2 tiles
     extern __shared__ __align__(1024) unsigned char memory[];
     auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 192, true>*>(memory);
-    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 192, true>*>(memory + 24576);
-    __shared__ weft::Mbarrier rows_full[1], rows_empty[1], scores_full[4], scores_empty[4];
+    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 192, true>*>(memory + 49152);
+    __shared__ weft::Mbarrier rows_full[2], rows_empty[2], scores_full[4], scores_empty[4];
     if (threadIdx.x == 0) {
-        for (int32_t place = 0; place < 1; ++place) {
+        for (int32_t place = 0; place < 2; ++place) {
             rows_full[place].init(1);
             rows_empty[place].init(12);
         }
@@ -67,9 +67,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
                 if (++place == 4) place = 0, phase ^= 1;
                 if (turn > first_turn) continue;
                 // the rows of a tile come after its first columns, which need not wait for those of the tile before
-                rows_empty[0].wait((rows % 2) ^ 1);
-                rows_full[0].arrive_expect(24576);
-                weft::tensor_load(q_tile[0].element, q_map, rows_full[0], 0, int(first_row), int(b_1));
+                rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+                rows_full[rows % 2].arrive_expect(24576);
+                weft::tensor_load(q_tile[rows % 2].element, q_map, rows_full[rows % 2], 0, int(first_row), int(b_1));
                 ++rows;
             }
         }
@@ -94,7 +94,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
         float largest_3_own[2] = {weft::Max<float>::identity(), weft::Max<float>::identity()};
         float total_3_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_3_own[96];
-        const float factor_of_scores = float(scale);
+        const float scale_float = weft::opaque(float(scale));
+        const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
@@ -127,16 +128,16 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             }
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
-                float largest_3_latest[2] = {largest_3_own[u], weft::Max<float>::identity()};
+                float largest_3_latest[4] = {largest_3_own[u], weft::Max<float>::identity(), weft::Max<float>::identity(), weft::Max<float>::identity()};
                 #pragma unroll
                 for (int32_t h = 0; h < 24; ++h) {
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         // attention.py:65: for j in range(i + 1):
-                        largest_3_latest[v] = weft::Max<float>::combine(largest_3_latest[v], dot_3_own[h * 4 + u * 2 + v]);
+                        largest_3_latest[h % 2 * 2 + v] = weft::Max<float>::combine(largest_3_latest[h % 2 * 2 + v], dot_3_own[h * 4 + u * 2 + v]);
                     }
                 }
-                largest_3_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(largest_3_latest[0], largest_3_latest[1]));  // of the four threads of a row
+                largest_3_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(weft::Max<float>::combine(largest_3_latest[0], largest_3_latest[1]), weft::Max<float>::combine(largest_3_latest[2], largest_3_latest[3])));  // of the four threads of a row
                 largest_3_reference[u] = weft::Max<float>::reference(largest_3_latest[0]);
                 // sums move with what they are relative to
                 const float before = weft::Max<float>::reference(largest_3_own[u]);
@@ -176,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // attention.py:61: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_3_own, q_tile[0].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(dot_3_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
             }
         };
         const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
@@ -185,12 +186,12 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
         const int32_t own_turns = (far_row + 1 + 191) / 192;  // in which some row has some
         int32_t turn = first_turn;
         const bool any_turn = first_turn < turns;
-        if (any_turn) rows_full[0].wait(rows % 2);
+        if (any_turn) rows_full[rows % 2].wait(rows / 2 % 2);
         const auto leave_turn = [&] {
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -201,14 +202,14 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             weft::wgmma_commit();
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             weft::wgmma_wait<0>(dot_3_own);
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             const bool edge = turn >= whole_turns;
             fold_turn(turn, edge);
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
         if (any_turn) {
-            if (threadIdx.x % 32 == 0) rows_empty[0].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
         }
         #pragma unroll

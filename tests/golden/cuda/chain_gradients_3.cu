@@ -34,30 +34,27 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
     const __grid_constant__ weft::TensorMap q_map,
     const __grid_constant__ weft::TensorMap grad_out_map,
     const __grid_constant__ weft::TensorMap k_map,
-    const __grid_constant__ weft::TensorMap v_map,
-    const __grid_constant__ weft::TensorMap k_map_2) {
+    const __grid_constant__ weft::TensorMap v_map) {
     // a block has 128 x 64 of i_3 and d_6, a warpgroup 64 of its rows; a turn takes 96 of j_7
     const int32_t row_tiles = (queries + 127) / 128;
     const int32_t pairs = (row_tiles + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns
     const int32_t tiles = 2 * pairs * batch_2;
-    // 4 turns have a place in shared memory, and the rows of 1 tiles
+    // 4 turns have a place in shared memory, and the rows of 2 tiles
     extern __shared__ __align__(1024) unsigned char memory[];
     auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory);
-    auto* const grad_out_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory + 16384);
-    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 96, true>*>(memory + 32768);
-    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 96, true>*>(memory + 81920);
-    auto* const k_tile_2 = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 96>*>(memory + 131072);
-    __shared__ weft::Mbarrier rows_full[1], rows_empty[1], scores_full[4], scores_empty[4], sums_full[4], sums_empty[4];
+    auto* const grad_out_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory + 32768);
+    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 96, true>*>(memory + 65536);
+    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 96, true>*>(memory + 114688);
+    auto* const k_tile_2 = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 96>*>(k_tile);  // by its points: lines are the same
+    __shared__ weft::Mbarrier rows_full[2], rows_empty[2], scores_full[4], scores_empty[4];
     if (threadIdx.x == 0) {
-        for (int32_t place = 0; place < 1; ++place) {
+        for (int32_t place = 0; place < 2; ++place) {
             rows_full[place].init(1);
             rows_empty[place].init(8);
         }
         for (int32_t place = 0; place < 4; ++place) {
             scores_full[place].init(1);
             scores_empty[place].init(8);
-            sums_full[place].init(1);
-            sums_empty[place].init(8);
         }
         weft::fence_mbarrier_init();
     }
@@ -85,18 +82,15 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                 weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 96, int(b_3));
                 // attention.py:73: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
                 weft::tensor_load(v_tile[place].element, v_map, scores_full[place], 0, turn * 96, int(b_3));
-                sums_empty[place].wait(phase ^ 1);
-                sums_full[place].arrive_expect(12288);
-                // attention.py:62: dot += q[b, i, d] * k[b, j, d]
-                weft::tensor_load(k_tile_2[place].element, k_map_2, sums_full[place], 0, turn * 96, int(b_3));
                 if (++place == 4) place = 0, phase ^= 1;
                 if (turn > first_turn) continue;
                 // the rows of a tile come after its first columns, which need not wait for those of the tile before
-                rows_empty[0].wait((rows % 2) ^ 1);
-                rows_full[0].arrive_expect(32768);
-                weft::tensor_load(q_tile[0].element, q_map, rows_full[0], 0, int(first_row), int(b_3));
+                rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+                rows_full[rows % 2].arrive_expect(32768);
+                // attention.py:62: dot += q[b, i, d] * k[b, j, d]
+                weft::tensor_load(q_tile[rows % 2].element, q_map, rows_full[rows % 2], 0, int(first_row), int(b_3));
                 // attention.py:61: for d in range(width):
-                weft::tensor_load(grad_out_tile[0].element, grad_out_map, rows_full[0], 0, int(first_row), int(b_3));
+                weft::tensor_load(grad_out_tile[rows % 2].element, grad_out_map, rows_full[rows % 2], 0, int(first_row), int(b_3));
                 ++rows;
             }
         }
@@ -123,6 +117,18 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
         float dot_6_own[48];
         float d_2_part_own[48];
         uint32_t weight_4_1_own[6][4];
+        const float scale_float = weft::opaque(float(scale));
+        float largest_saved_of_row[2];
+        float d_total_saved_of_row[2];
+        #pragma unroll
+        for (int32_t u = 0; u < 2; ++u) {
+            const int64_t i_3 = weft::minimum<int64_t>(first_row + first_own_row + u * 8, queries - 1);
+            // attention.py:63: scores[j] = dot * scale
+            const float largest_saved_value = largest_saved[b_3 * largest_saved_stride_0 + i_3];
+            const float d_total_saved_value = d_total_saved[b_3 * d_total_saved_stride_0 + i_3];
+            largest_saved_of_row[u] = largest_saved_value;
+            d_total_saved_of_row[u] = d_total_saved_value;
+        }
         float d_q_part_own[1][32] = {};
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
             const int64_t first_column = int64_t(turn) * 96 + threadIdx.x % 4 * 2;
@@ -136,18 +142,15 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             for (int32_t h = 0; h < 12; ++h) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
-                    const int64_t i_3 = weft::minimum<int64_t>(first_row + first_own_row + u * 8, queries - 1);
-                    // attention.py:63: scores[j] = dot * scale
-                    const float largest_saved_value = largest_saved[b_3 * largest_saved_stride_0 + i_3];
-                    const float d_total_saved_value = d_total_saved[b_3 * d_total_saved_stride_0 + i_3];
                     float weight_4_1_own_pair[2] = {};
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
-                        if (edge && h * 8 + v >= column_stop[u]) continue;
-                        const float scores_value_3 = dot_6_own[h * 4 + u * 2 + v] * float(scale);
-                        const float exp_2 = weft::exp_flushed(scores_value_3 - largest_saved_value);
-                        const float weight_4_1 = exp_2 * (d_2_part_own[h * 4 + u * 2 + v] - d_total_saved_value);
-                        weight_4_1_own_pair[v] = weight_4_1;
+                        const bool has = !(edge && h * 8 + v >= column_stop[u]);
+                        // attention.py:63: scores[j] = dot * scale
+                        const float scores_value_3 = dot_6_own[h * 4 + u * 2 + v] * scale_float;
+                        const float exp_2 = weft::exp_flushed(scores_value_3 - largest_saved_of_row[u]);
+                        const float weight_4_1 = exp_2 * (d_2_part_own[h * 4 + u * 2 + v] - d_total_saved_of_row[u]);
+                        weight_4_1_own_pair[v] = has ? weight_4_1 : 0.0f;
                     }
                     weight_4_1_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(weight_4_1_own_pair[0], weight_4_1_own_pair[1]);
                 }
@@ -158,8 +161,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // attention.py:61: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_6_own, q_tile[0].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
-                weft::wgmma<weft::bfloat16>(d_2_part_own, grad_out_tile[0].matrix(own_row, g), v_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(dot_6_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(d_2_part_own, grad_out_tile[rows % 2].matrix(own_row, g), v_tile[place].matrix(0, g), g > 0);
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
@@ -175,14 +178,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
         const int32_t own_turns = (far_row + 1 + 95) / 96;  // in which some row has some
         int32_t turn = first_turn;
         const bool any_turn = first_turn < turns;
-        if (any_turn) rows_full[0].wait(rows % 2);
+        if (any_turn) rows_full[rows % 2].wait(rows / 2 % 2);
         const auto leave_turn = [&] {
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
-            sums_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
-            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -196,13 +197,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             weft::wgmma_wait<0>(dot_6_own, d_2_part_own);
             bool edge;
             while (true) {
-                if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
                 edge = turn >= whole_turns;
                 if (edge) fold_turn(turn, true);
                 else fold_turn(turn, false);
                 if (++turn == own_turns) break;
                 const int32_t last = place;
-                sums_full[last].wait(phase);
                 const bool infinite = edge && weft::any_of_warpgroup(weft::any_infinite<1>(k_tile_2 + last), told[threadIdx.x / 128], 3 + threadIdx.x / 128);
                 if (++place == 4) place = 0, phase ^= 1;
                 scores_full[place].wait(phase);
@@ -231,11 +230,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     weft::wgmma_wait<0>(dot_6_own, d_2_part_own);
                 }
-                if (threadIdx.x % 32 == 0) sums_empty[last].arrive();
+                scores_empty[last].arrive_if(threadIdx.x % 32 == 0);
             }
-            if (threadIdx.x % 32 == 0) rows_empty[0].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
-            sums_full[place].wait(phase);
             if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(k_tile_2 + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) {
                 // 0 times an infinity that a row does not have is none of its: these products leave it out
                 int32_t begin[2], end[2];
@@ -252,12 +250,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                 weft::wgmma_commit();
                 weft::wgmma_wait<0>(d_q_part_own[0]);
             }
-            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
         if (any_turn && !any_own) {
-            if (threadIdx.x % 32 == 0) rows_empty[0].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
         }
         weft::exchange_quads(d_q_part_own[0]);
@@ -275,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                 #pragma unroll
                 for (int32_t v = 0; v < 8; ++v) {
                     const float d_q_part = d_q_part_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
-                    const float d_q_1_1 = d_q_part * inverse_saved_value * float(scale);
+                    const float d_q_1_1 = d_q_part * inverse_saved_value * scale_float;
                     grad_q_run[v] = d_q_1_1;
                 }
                 weft::store<8>(grad_q + b_3 * grad_q_stride_0 + i_3 * grad_q_stride_1 + d_6_run, grad_q_run);

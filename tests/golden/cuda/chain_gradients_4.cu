@@ -37,32 +37,28 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     const __grid_constant__ weft::TensorMap k_map,
     const __grid_constant__ weft::TensorMap v_map,
     const __grid_constant__ weft::TensorMap q_map,
-    const __grid_constant__ weft::TensorMap grad_out_map,
-    const __grid_constant__ weft::TensorMap grad_out_map_2,
-    const __grid_constant__ weft::TensorMap q_map_2) {
+    const __grid_constant__ weft::TensorMap grad_out_map) {
     // a block has 128 x 64 of j_9 and d_9, a warpgroup 64 of its rows; a turn takes 64 of i_4
     const int32_t row_tiles = (queries + 127) / 128;
     const int32_t pairs = (row_tiles + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns
     const int32_t tiles = 2 * pairs * batch_2;
-    // 4 turns have a place in shared memory, and the rows of 1 tiles
+    // 4 turns have a place in shared memory, and the rows of 2 tiles
     extern __shared__ __align__(1024) unsigned char memory[];
     auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory);
-    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory + 16384);
-    auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory + 32768);
-    auto* const grad_out_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory + 65536);
-    auto* const grad_out_tile_2 = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false>*>(memory + 98304);
-    auto* const q_tile_2 = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false>*>(memory + 131072);
-    __shared__ weft::Mbarrier rows_full[1], rows_empty[1], scores_full[4], scores_empty[4], sums_full[4], sums_empty[4];
+    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory + 32768);
+    auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory + 65536);
+    auto* const grad_out_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory + 98304);
+    auto* const grad_out_tile_2 = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false>*>(grad_out_tile);  // by its points: lines are the same
+    auto* const q_tile_2 = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false>*>(q_tile);  // by its points: lines are the same
+    __shared__ weft::Mbarrier rows_full[2], rows_empty[2], scores_full[4], scores_empty[4];
     if (threadIdx.x == 0) {
-        for (int32_t place = 0; place < 1; ++place) {
+        for (int32_t place = 0; place < 2; ++place) {
             rows_full[place].init(1);
             rows_empty[place].init(8);
         }
         for (int32_t place = 0; place < 4; ++place) {
             scores_full[place].init(1);
             scores_empty[place].init(8);
-            sums_full[place].init(1);
-            sums_empty[place].init(8);
         }
         weft::fence_mbarrier_init();
     }
@@ -90,19 +86,15 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 weft::tensor_load(q_tile[place].element, q_map, scores_full[place], 0, turn * 64, int(b_4));
                 // attention.py:61: for d in range(width):
                 weft::tensor_load(grad_out_tile[place].element, grad_out_map, scores_full[place], 0, turn * 64, int(b_4));
-                sums_empty[place].wait(phase ^ 1);
-                sums_full[place].arrive_expect(16384);
-                weft::tensor_load(grad_out_tile_2[place].element, grad_out_map_2, sums_full[place], 0, turn * 64, int(b_4));
-                // attention.py:62: dot += q[b, i, d] * k[b, j, d]
-                weft::tensor_load(q_tile_2[place].element, q_map_2, sums_full[place], 0, turn * 64, int(b_4));
                 if (++place == 4) place = 0, phase ^= 1;
                 if (turn > first_turn) continue;
                 // the rows of a tile come after its first columns, which need not wait for those of the tile before
-                rows_empty[0].wait((rows % 2) ^ 1);
-                rows_full[0].arrive_expect(32768);
-                weft::tensor_load(k_tile[0].element, k_map, rows_full[0], 0, int(first_row), int(b_4));
+                rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+                rows_full[rows % 2].arrive_expect(32768);
+                // attention.py:62: dot += q[b, i, d] * k[b, j, d]
+                weft::tensor_load(k_tile[rows % 2].element, k_map, rows_full[rows % 2], 0, int(first_row), int(b_4));
                 // attention.py:73: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
-                weft::tensor_load(v_tile[0].element, v_map, rows_full[0], 0, int(first_row), int(b_4));
+                weft::tensor_load(v_tile[rows % 2].element, v_map, rows_full[rows % 2], 0, int(first_row), int(b_4));
                 ++rows;
             }
         }
@@ -134,6 +126,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         float d_2_part_1_own[32];
         uint32_t weight_6_own[4][4];
         uint32_t weight_2_1_own[4][4];
+        const float scale_float = weft::opaque(float(scale));
         float d_v_part_own[1][32] = {};
         float d_k_part_own[1][32] = {};
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
@@ -153,14 +146,14 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                     float weight_2_1_own_pair[2] = {};
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
-                        if (edge && (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u])) continue;
+                        const bool has = !(edge && (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u]));
                         // attention.py:63: scores[j] = dot * scale
-                        const float scores_value_4 = dot_9_own[h * 4 + u * 2 + v] * float(scale);
+                        const float scores_value_4 = dot_9_own[h * 4 + u * 2 + v] * scale_float;
                         const float exp_3 = weft::exp_flushed(scores_value_4 - largest_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 4 * 2 + h * 8 + v]);
                         const float weight_6 = inverse_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 4 * 2 + h * 8 + v] * exp_3;
                         const float weight_2_1 = weight_6 * (d_2_part_1_own[h * 4 + u * 2 + v] - d_total_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 4 * 2 + h * 8 + v]);
-                        weight_6_own_pair[v] = weight_6;
-                        weight_2_1_own_pair[v] = weight_2_1;
+                        weight_6_own_pair[v] = has ? weight_6 : 0.0f;
+                        weight_2_1_own_pair[v] = has ? weight_2_1 : 0.0f;
                     }
                     weight_6_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(weight_6_own_pair[0], weight_6_own_pair[1]);
                     weight_2_1_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(weight_2_1_own_pair[0], weight_2_1_own_pair[1]);
@@ -172,8 +165,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // attention.py:61: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_9_own, k_tile[0].matrix(own_row, g), q_tile[place].matrix(0, g), g > 0);
-                weft::wgmma<weft::bfloat16>(d_2_part_1_own, v_tile[0].matrix(own_row, g), grad_out_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(dot_9_own, k_tile[rows % 2].matrix(own_row, g), q_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(d_2_part_1_own, v_tile[rows % 2].matrix(own_row, g), grad_out_tile[place].matrix(0, g), g > 0);
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
@@ -185,19 +178,21 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             }
         };
         float largest_saved_ahead, inverse_saved_ahead, d_total_saved_ahead;
+        const float* const largest_saved_line = weft::opaque(largest_saved + b_4 * largest_saved_stride_0);
+        const float* const inverse_saved_line = weft::opaque(inverse_saved + b_4 * inverse_saved_stride_0);
+        const float* const d_total_saved_line = weft::opaque(d_total_saved + b_4 * d_total_saved_stride_0);
         const auto fetch_columns = [&](const int32_t turn) WEFT_INLINE {
-            if (threadIdx.x % 128 >= 64) return;
             {
                 const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
-                largest_saved_ahead = largest_saved[b_4 * largest_saved_stride_0 + i_4];
+                largest_saved_ahead = largest_saved_line[i_4];
             }
             {
                 const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
-                inverse_saved_ahead = inverse_saved[b_4 * inverse_saved_stride_0 + i_4];
+                inverse_saved_ahead = inverse_saved_line[i_4];
             }
             {
                 const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
-                d_total_saved_ahead = d_total_saved[b_4 * d_total_saved_stride_0 + i_4];
+                d_total_saved_ahead = d_total_saved_line[i_4];
             }
         };
         const auto hand_columns = [&]() WEFT_INLINE {
@@ -215,14 +210,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         const int32_t first_whole_turn = (far_row + 63) / 64;
         int32_t turn = first_turn;
         const bool any_turn = first_turn < turns;
-        if (any_turn) rows_full[0].wait(rows % 2);
+        if (any_turn) rows_full[rows % 2].wait(rows / 2 % 2);
         const auto leave_turn = [&] {
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
-            sums_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
-            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -239,14 +232,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             weft::wgmma_wait<0>(dot_9_own, d_2_part_1_own);
             bool edge;
             while (true) {
-                if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
                 edge = turn >= whole_turns || turn < first_whole_turn;
                 fetch_columns(turn + 1);
                 if (edge) fold_turn(turn, true);
                 else fold_turn(turn, false);
                 if (++turn == own_turns) break;
                 const int32_t last = place;
-                sums_full[last].wait(phase);
                 const bool infinite = edge && weft::any_of_warpgroup(weft::any_infinite<1>(grad_out_tile_2 + last) || weft::any_infinite<1>(q_tile_2 + last), told[threadIdx.x / 128], 3 + threadIdx.x / 128);
                 if (++place == 4) place = 0, phase ^= 1;
                 scores_full[place].wait(phase);
@@ -277,11 +268,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     weft::wgmma_wait<0>(dot_9_own, d_2_part_1_own);
                 }
-                if (threadIdx.x % 32 == 0) sums_empty[last].arrive();
+                scores_empty[last].arrive_if(threadIdx.x % 32 == 0);
             }
-            if (threadIdx.x % 32 == 0) rows_empty[0].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
-            sums_full[place].wait(phase);
             if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(grad_out_tile_2 + place) || weft::any_infinite<1>(q_tile_2 + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) {
                 // 0 times an infinity that a row does not have is none of its: these products leave it out
                 int32_t begin[2], end[2];
@@ -299,12 +289,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 weft::wgmma_commit();
                 weft::wgmma_wait<0>(d_v_part_own[0], d_k_part_own[0]);
             }
-            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
         if (any_turn && !any_own) {
-            if (threadIdx.x % 32 == 0) rows_empty[0].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
         }
         weft::exchange_quads(d_v_part_own[0]);
@@ -323,7 +313,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 for (int32_t v = 0; v < 8; ++v) {
                     const float d_v_part = d_v_part_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
                     const float d_k_part = d_k_part_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
-                    const float d_k_1_1 = d_k_part * float(scale);
+                    const float d_k_1_1 = d_k_part * scale_float;
                     grad_v_run[v] = d_v_part;
                     grad_k_run[v] = d_k_1_1;
                 }
