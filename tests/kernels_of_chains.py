@@ -11,7 +11,7 @@ from bench.attention import causal
 
 __all__ = [
     "between", "biased", "by_batch", "causal", "decode", "divided", "from_first", "full", "grouped", "log_sums", "near",
-    "of_keys", "of_lengths", "prefix", "ragged", "sharpened", "squared", "squared_turned", "values_of_two",
+    "of_keys", "of_lengths", "prefix", "ragged", "sharpened", "squared", "squared_turned", "tempered", "values_of_two",
 ]  # fmt: skip
 
 
@@ -522,4 +522,31 @@ def prefix(q, k, v, prefix: int, scale: float):
                 for j in range(min(max(i + 1, prefix), queries)):
                     acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
                 out[b, i, d] = acc / total
+    return out
+
+
+@weft.kernel
+def tempered(q, k, v, heat):
+    """Each query has a number of its own, which its scores and its result are multiplied by."""
+    batch, queries, width = q.shape
+    out = torch.empty_like(q)
+    for b in range(batch):
+        for i in range(queries):
+            scores = torch.empty(queries)
+            for j in range(i + 1):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[b, i, d] * k[b, j, d]
+                scores[j] = dot * heat[b, i]
+            largest = -math.inf
+            for j in range(i + 1):
+                largest = max(largest, scores[j])
+            total = 0.0
+            for j in range(i + 1):
+                total += torch.exp(scores[j] - largest)
+            for d in range(width):
+                acc = 0.0
+                for j in range(i + 1):
+                    acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                out[b, i, d] = acc / total * heat[b, i]
     return out

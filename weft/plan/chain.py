@@ -11,7 +11,7 @@ from functools import partial
 from weft.graph.chains import Chain, by_rows
 from weft.graph.pages import Pages
 from weft.graph.products import Operand, Products, exact_type
-from weft.graph.tile import Read, names_of
+from weft.graph.tile import Map, Read, names_of
 from weft.loops.ir import Expr, Function, Ref, free_names, substitute
 from weft.loops.steps import bounds
 from weft.loops.types import FLOAT32, INT32, INT64, ScalarType
@@ -37,14 +37,15 @@ REGISTERS_ASKING = {1: (240, 240), 2: (232, 40), 3: (152, 56)}
 # warpgroups of a block, and how many more a lone one has where else nothing fits, or columns lie in pages, which another warp
 # is told. Points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, MANY_LANES, MANY_WORDS, AXIS_WORDS, READ_WORDS = 20, 18, 16, 128, 16, 4, 8
-ASKING_WORDS = 6  # of several scores, where rows are asked for their columns, and sums come before the next scores
-# Of several scores: words of a thread for each read that rows have alone, which stay; bytes of shared memory for each read that
-# columns have alone, of which a warpgroup has those of two turns.
-ROW_WORDS, LINE_BYTES = 2, 8
+ASKING_WORDS = 10  # of several scores, where rows are asked for their columns, and sums come before the next scores
+# Of several scores: words of a thread for each read that rows have alone, which stay, and for each scalar; bytes of shared
+# memory for each read that columns have alone, of which a warpgroup has those of two turns.
+ROW_WORDS, SCALAR_WORDS, LINE_BYTES = 2, 2, 8
 MOST_WORDS, SPARE_WORDS, MOST_POINTS, MOST_LANES = {1: 218, 2: 218, 3: 148}, 4, 256, 256
 # Of several scores, whose values are made of each other, or of no sums: columns of a turn that are tried; what part of the
-# registers is filled, and where sums and scores have them at once; columns of a turn at the most where they have not.
+# registers is filled, and where several scores have them with sums at once, or have not; columns of a turn at the most then.
 TURNS_OF_SEVERAL, FILLED, FILLED_BY_SEVERAL, MOST_ALONE = TURNS[:-1], 0.93, 0.875, 64
+FILLED_ALONE = {1: 0.93, 2: 1.0, 3: 0.93}  # by warpgroups
 # And tiles of rows and turns that have a place: those of rows are many, and turns that wait cost more.
 PLACES_OF_SEVERAL = [(2, 4), (2, 3), (1, 4), (1, 3), (1, 2)]
 # Columns of a page, that are whole lines of a swizzle: a multiple of so many.
@@ -400,6 +401,8 @@ def _plans(
         sum(isinstance(v, Read) and own in v.axes and other not in v.axes for v in made)
         for own, other in ((chain.row, chain.column), (chain.column, chain.row))
     )
+    known = {*chain.axes, *(n for v in chain.values for n in names_of(v))}
+    scalars = len({n for v in made if isinstance(v, Map) for n in free_names(v.value)} - known)
     more = AXIS_WORDS * max(0, len(chain.sums.batch) - 1) + READ_WORDS * reads
     registers = REGISTERS_ASKING if plain.asking else REGISTERS
     for groups in WARPGROUPS:
@@ -420,7 +423,8 @@ def _plans(
                     overlapped = own <= FILLED_BY_SEVERAL * registers[groups][0]
                     alone = turn <= MOST_ALONE and groups < 3
                 words += plain.asking * ASKING_WORDS - left * turn // 4
-                if not overlapped and not (alone and words <= FILLED * registers[groups][0]):
+                room = FILLED_ALONE[groups] * registers[groups][0]
+                if not overlapped and not (alone and words + SCALAR_WORDS * scalars <= room):
                     continue
                 places = PLACES_OF_SEVERAL
             else:
