@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
         float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_own[96];
         uint32_t exp_own[12][4];
-        const float scale_float = weft::kept(float(scale));
+        const float scale_float = weft::opaque(float(scale));
         float acc_own[1][32] = {};
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
@@ -145,16 +145,16 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
             }
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
-                float largest_latest[2] = {largest_own[u], weft::Max<float>::identity()};
+                float largest_latest[4] = {largest_own[u], weft::Max<float>::identity(), weft::Max<float>::identity(), weft::Max<float>::identity()};
                 #pragma unroll
                 for (int32_t h = 0; h < 24; ++h) {
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         // attention.py:65: for j in range(i + 1):
-                        largest_latest[v] = weft::Max<float>::combine(largest_latest[v], dot_own[h * 4 + u * 2 + v]);
+                        largest_latest[h % 2 * 2 + v] = weft::Max<float>::combine(largest_latest[h % 2 * 2 + v], dot_own[h * 4 + u * 2 + v]);
                     }
                 }
-                largest_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(largest_latest[0], largest_latest[1]));  // of the four threads of a row
+                largest_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(weft::Max<float>::combine(largest_latest[0], largest_latest[1]), weft::Max<float>::combine(largest_latest[2], largest_latest[3])));  // of the four threads of a row
                 largest_reference[u] = weft::Max<float>::reference(largest_latest[0]);
                 // sums move with what they are relative to
                 const float before = weft::Max<float>::reference(largest_own[u]);
@@ -227,8 +227,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
             scores_full[place].wait(phase);
             sums_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
-            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+            sums_empty[place].arrive_if(threadIdx.x % 32 == 0);
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -242,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
             weft::wgmma_wait<0>(dot_own);
             bool edge;
             while (true) {
-                if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+                scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
                 edge = turn >= whole_turns;
                 fold_turn(turn, edge);
                 if (++turn == own_turns) break;
@@ -276,9 +276,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     weft::wgmma_wait<0>(dot_own);
                 }
-                if (threadIdx.x % 32 == 0) sums_empty[last].arrive();
+                sums_empty[last].arrive_if(threadIdx.x % 32 == 0);
             }
-            if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
             sums_full[place].wait(phase);
             if (edge) {
@@ -314,12 +314,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
                 weft::wgmma_commit();
                 weft::wgmma_wait<0>(acc_own[0]);
             }
-            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
+            sums_empty[place].arrive_if(threadIdx.x % 32 == 0);
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
         if (any_turn && !any_own) {
-            if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
         }
         #pragma unroll

@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_own[64];
         uint32_t exp_own[8][4];
-        const float scale_float = weft::kept(float(scale));
+        const float scale_float = weft::opaque(float(scale));
         float acc_own[1][32] = {};
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
@@ -138,16 +138,16 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             }
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
-                float largest_latest[2] = {largest_own[u], weft::Max<float>::identity()};
+                float largest_latest[4] = {largest_own[u], weft::Max<float>::identity(), weft::Max<float>::identity(), weft::Max<float>::identity()};
                 #pragma unroll
                 for (int32_t h = 0; h < 16; ++h) {
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         // kernels_of_chains.py:32: for j in range(keys):
-                        largest_latest[v] = weft::Max<float>::combine(largest_latest[v], dot_own[h * 4 + u * 2 + v]);
+                        largest_latest[h % 2 * 2 + v] = weft::Max<float>::combine(largest_latest[h % 2 * 2 + v], dot_own[h * 4 + u * 2 + v]);
                     }
                 }
-                largest_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(largest_latest[0], largest_latest[1]));  // of the four threads of a row
+                largest_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(weft::Max<float>::combine(largest_latest[0], largest_latest[1]), weft::Max<float>::combine(largest_latest[2], largest_latest[3])));  // of the four threads of a row
                 largest_reference[u] = weft::Max<float>::reference(largest_latest[0]);
                 // sums move with what they are relative to
                 const float before = weft::Max<float>::reference(largest_own[u]);
@@ -218,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
         weft::wgmma_wait<0>(dot_own);
         while (true) {
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             const bool edge = turn >= whole_turns;
             fold_turn(turn, edge);
             if (++turn == turns) break;
@@ -234,15 +234,15 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             weft::wgmma_wait<1>(acc_own[0]);
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             weft::wgmma_wait<0>(dot_own);
-            if (threadIdx.x % 32 == 0) sums_empty[last].arrive();
+            sums_empty[last].arrive_if(threadIdx.x % 32 == 0);
         }
-        if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
+        rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
         ++rows;
         sums_full[place].wait(phase);
         multiply_sums(place);
         weft::wgmma_commit();
         weft::wgmma_wait<0>(acc_own[0]);
-        if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
+        sums_empty[place].arrive_if(threadIdx.x % 32 == 0);
         if (++place == 4) place = 0, phase ^= 1;
         #pragma unroll
         for (int32_t u = 0; u < 2; ++u) {

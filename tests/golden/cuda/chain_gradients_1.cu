@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
         float largest_3_own[2] = {weft::Max<float>::identity(), weft::Max<float>::identity()};
         float total_3_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_3_own[96];
-        const float scale_float = weft::kept(float(scale));
+        const float scale_float = weft::opaque(float(scale));
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
@@ -128,16 +128,16 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             }
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
-                float largest_3_latest[2] = {largest_3_own[u], weft::Max<float>::identity()};
+                float largest_3_latest[4] = {largest_3_own[u], weft::Max<float>::identity(), weft::Max<float>::identity(), weft::Max<float>::identity()};
                 #pragma unroll
                 for (int32_t h = 0; h < 24; ++h) {
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         // attention.py:65: for j in range(i + 1):
-                        largest_3_latest[v] = weft::Max<float>::combine(largest_3_latest[v], dot_3_own[h * 4 + u * 2 + v]);
+                        largest_3_latest[h % 2 * 2 + v] = weft::Max<float>::combine(largest_3_latest[h % 2 * 2 + v], dot_3_own[h * 4 + u * 2 + v]);
                     }
                 }
-                largest_3_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(largest_3_latest[0], largest_3_latest[1]));  // of the four threads of a row
+                largest_3_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(weft::Max<float>::combine(largest_3_latest[0], largest_3_latest[1]), weft::Max<float>::combine(largest_3_latest[2], largest_3_latest[3])));  // of the four threads of a row
                 largest_3_reference[u] = weft::Max<float>::reference(largest_3_latest[0]);
                 // sums move with what they are relative to
                 const float before = weft::Max<float>::reference(largest_3_own[u]);
@@ -191,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -202,14 +202,14 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             weft::wgmma_commit();
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             weft::wgmma_wait<0>(dot_3_own);
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             const bool edge = turn >= whole_turns;
             fold_turn(turn, edge);
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
         if (any_turn) {
-            if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
         }
         #pragma unroll

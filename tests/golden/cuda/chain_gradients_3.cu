@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
         float dot_6_own[48];
         float d_2_part_own[48];
         uint32_t weight_4_1_own[6][4];
-        const float scale_float = weft::kept(float(scale));
+        const float scale_float = weft::opaque(float(scale));
         float largest_saved_of_row[2];
         float d_total_saved_of_row[2];
         #pragma unroll
@@ -183,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -230,9 +230,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     weft::wgmma_wait<0>(dot_6_own, d_2_part_own);
                 }
-                if (threadIdx.x % 32 == 0) scores_empty[last].arrive();
+                scores_empty[last].arrive_if(threadIdx.x % 32 == 0);
             }
-            if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
             if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(k_tile_2 + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) {
                 // 0 times an infinity that a row does not have is none of its: these products leave it out
@@ -250,12 +250,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                 weft::wgmma_commit();
                 weft::wgmma_wait<0>(d_q_part_own[0]);
             }
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
         if (any_turn && !any_own) {
-            if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
         }
         weft::exchange_quads(d_q_part_own[0]);

@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         float d_2_part_1_own[32];
         uint32_t weight_6_own[4][4];
         uint32_t weight_2_1_own[4][4];
-        const float scale_float = weft::kept(float(scale));
+        const float scale_float = weft::opaque(float(scale));
         float d_v_part_own[1][32] = {};
         float d_k_part_own[1][32] = {};
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
@@ -178,19 +178,21 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             }
         };
         float largest_saved_ahead, inverse_saved_ahead, d_total_saved_ahead;
+        const float* const largest_saved_line = weft::opaque(largest_saved + b_4 * largest_saved_stride_0);
+        const float* const inverse_saved_line = weft::opaque(inverse_saved + b_4 * inverse_saved_stride_0);
+        const float* const d_total_saved_line = weft::opaque(d_total_saved + b_4 * d_total_saved_stride_0);
         const auto fetch_columns = [&](const int32_t turn) WEFT_INLINE {
-            if (threadIdx.x % 128 >= 64) return;
             {
                 const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
-                largest_saved_ahead = largest_saved[b_4 * largest_saved_stride_0 + i_4];
+                largest_saved_ahead = largest_saved_line[i_4];
             }
             {
                 const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
-                inverse_saved_ahead = inverse_saved[b_4 * inverse_saved_stride_0 + i_4];
+                inverse_saved_ahead = inverse_saved_line[i_4];
             }
             {
                 const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
-                d_total_saved_ahead = d_total_saved[b_4 * d_total_saved_stride_0 + i_4];
+                d_total_saved_ahead = d_total_saved_line[i_4];
             }
         };
         const auto hand_columns = [&]() WEFT_INLINE {
@@ -213,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -266,9 +268,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     weft::wgmma_wait<0>(dot_9_own, d_2_part_1_own);
                 }
-                if (threadIdx.x % 32 == 0) scores_empty[last].arrive();
+                scores_empty[last].arrive_if(threadIdx.x % 32 == 0);
             }
-            if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
             if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(grad_out_tile_2 + place) || weft::any_infinite<1>(q_tile_2 + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) {
                 // 0 times an infinity that a row does not have is none of its: these products leave it out
@@ -287,12 +289,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 weft::wgmma_commit();
                 weft::wgmma_wait<0>(d_v_part_own[0], d_k_part_own[0]);
             }
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
         if (any_turn && !any_own) {
-            if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
         }
         weft::exchange_quads(d_v_part_own[0]);

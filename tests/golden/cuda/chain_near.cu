@@ -4,7 +4,7 @@
 #include "weft/team.cuh"
 #include "weft/within.cuh"
 
-// kernels_of_chains.py:46: def near(q, k, v, scale: float, reach: int):
+// kernels_of_chains.py:74: def near(q, k, v, scale: float, reach: int):
 extern "C" __global__ void __launch_bounds__(384, 1) near(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
@@ -73,18 +73,18 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             for (int32_t turn = first_turn; turn < turns; ++turn) {
                 scores_empty[place].wait(phase ^ 1);
                 scores_full[place].arrive_expect(16384);
-                // kernels_of_chains.py:57: dot += q[b, i, d] * k[b, j, d]
+                // kernels_of_chains.py:85: dot += q[b, i, d] * k[b, j, d]
                 weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 128, int(b));
                 sums_empty[place].wait(phase ^ 1);
                 sums_full[place].arrive_expect(16384);
-                // kernels_of_chains.py:69: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                // kernels_of_chains.py:97: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
                 weft::tensor_load(v_tile[place].element, v_map, sums_full[place], 0, turn * 128, int(b));
                 if (++place == 4) place = 0, phase ^= 1;
                 if (turn > first_turn) continue;
                 // the rows of a tile come after its first columns, which need not wait for those of the tile before
                 rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
                 rows_full[rows % 2].arrive_expect(16384);
-                // kernels_of_chains.py:57: dot += q[b, i, d] * k[b, j, d]
+                // kernels_of_chains.py:85: dot += q[b, i, d] * k[b, j, d]
                 weft::tensor_load(q_tile[rows % 2].element, q_map, rows_full[rows % 2], 0, int(first_row), int(b));
                 ++rows;
             }
@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_own[64];
         uint32_t exp_own[8][4];
-        const float scale_float = weft::kept(float(scale));
+        const float scale_float = weft::opaque(float(scale));
         float acc_own[1][32] = {};
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
@@ -149,16 +149,16 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             }
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
-                float largest_latest[2] = {largest_own[u], weft::Max<float>::identity()};
+                float largest_latest[4] = {largest_own[u], weft::Max<float>::identity(), weft::Max<float>::identity(), weft::Max<float>::identity()};
                 #pragma unroll
                 for (int32_t h = 0; h < 16; ++h) {
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
-                        // kernels_of_chains.py:60: for j in range(max(0, i - reach), i + 1):
-                        largest_latest[v] = weft::Max<float>::combine(largest_latest[v], dot_own[h * 4 + u * 2 + v]);
+                        // kernels_of_chains.py:88: for j in range(max(0, i - reach), i + 1):
+                        largest_latest[h % 2 * 2 + v] = weft::Max<float>::combine(largest_latest[h % 2 * 2 + v], dot_own[h * 4 + u * 2 + v]);
                     }
                 }
-                largest_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(largest_latest[0], largest_latest[1]));  // of the four threads of a row
+                largest_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(weft::Max<float>::combine(largest_latest[0], largest_latest[1]), weft::Max<float>::combine(largest_latest[2], largest_latest[3])));  // of the four threads of a row
                 largest_reference[u] = weft::Max<float>::reference(largest_latest[0]);
                 // sums move with what they are relative to
                 const float before = weft::Max<float>::reference(largest_own[u]);
@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         const float exp = weft::exp2_estimate(weft::fma(dot_own[h * 4 + u * 2 + v], slope, -power[u].power));
-                        // kernels_of_chains.py:63: for j in range(max(0, i - reach), i + 1):
+                        // kernels_of_chains.py:91: for j in range(max(0, i - reach), i + 1):
                         total_own[u][v] = weft::Sum<float>::combine(total_own[u][v], exp);
                         exp_own_pair[v] = exp;
                     }
@@ -207,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             weft::wgmma_fence(dot_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
-                // kernels_of_chains.py:56: for d in range(width):
+                // kernels_of_chains.py:84: for d in range(width):
                 weft::wgmma<weft::bfloat16>(dot_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
             }
         };
@@ -215,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             weft::wgmma_fence(acc_own[0], exp_own);
             #pragma unroll
             for (int32_t g = 0; g < 128; g += 16) {
-                // kernels_of_chains.py:68: for j in range(max(0, i - reach), i + 1):
+                // kernels_of_chains.py:96: for j in range(max(0, i - reach), i + 1):
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
             }
         };
@@ -233,8 +233,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             scores_full[place].wait(phase);
             sums_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
-            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+            sums_empty[place].arrive_if(threadIdx.x % 32 == 0);
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
@@ -249,7 +249,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             weft::wgmma_wait<0>(dot_own);
             bool edge;
             while (true) {
-                if (threadIdx.x % 32 == 0) scores_empty[place].arrive();
+                scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
                 edge = turn >= whole_turns || turn < first_whole_turn;
                 fold_turn(turn, edge);
                 if (++turn == own_turns) break;
@@ -283,9 +283,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     weft::wgmma_wait<0>(dot_own);
                 }
-                if (threadIdx.x % 32 == 0) sums_empty[last].arrive();
+                sums_empty[last].arrive_if(threadIdx.x % 32 == 0);
             }
-            if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
             sums_full[place].wait(phase);
             if (edge) {
@@ -293,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 weft::wgmma_fence(acc_last, exp_own);
                 #pragma unroll
                 for (int32_t g = 0; g < 128; g += 16) {
-                    // kernels_of_chains.py:68: for j in range(max(0, i - reach), i + 1):
+                    // kernels_of_chains.py:96: for j in range(max(0, i - reach), i + 1):
                     weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_last, exp_own[g / 16], v_tile[place].matrix(0, g), g > 0);
                 }
                 weft::wgmma_commit();
@@ -321,12 +321,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 weft::wgmma_commit();
                 weft::wgmma_wait<0>(acc_own[0]);
             }
-            if (threadIdx.x % 32 == 0) sums_empty[place].arrive();
+            sums_empty[place].arrive_if(threadIdx.x % 32 == 0);
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
         if (any_turn && !any_own) {
-            if (threadIdx.x % 32 == 0) rows_empty[rows % 2].arrive();
+            rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
         }
         #pragma unroll
@@ -361,9 +361,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 float out_run[8];
                 #pragma unroll
                 for (int32_t v = 0; v < 8; ++v) {
-                    // kernels_of_chains.py:68: for j in range(max(0, i - reach), i + 1):
+                    // kernels_of_chains.py:96: for j in range(max(0, i - reach), i + 1):
                     const float acc = acc_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
-                    // kernels_of_chains.py:70: out[b, i, d] = acc / total
+                    // kernels_of_chains.py:98: out[b, i, d] = acc / total
                     out_run[v] = weft::divide(acc, total_divisor[u]);
                 }
                 weft::store<8>(out + b * out_stride_0 + i * out_stride_1 + d_run, out_run);
@@ -374,7 +374,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             for (int32_t u = 0; u < 2; ++u) {
                 const int64_t i = first_row + first_own_row + u * 8;
                 if (i >= queries) break;
-                // kernels_of_chains.py:65: sums[b, i] = largest + torch.log(total)
+                // kernels_of_chains.py:93: sums[b, i] = largest + torch.log(total)
                 sums[b * sums_stride_0 + i] = largest_own[u] + weft::log(total_own[u][0]);
             }
         }

@@ -120,10 +120,10 @@ extern "C" __global__ void __launch_bounds__(160) of_bytes(
             }
             weft::wgmma_commit();
             weft::wgmma_wait<1>();  // the products of the turn before: their place is free
-            if (turn > 0 && threadIdx.x % 32 == 0) empty[(step - 1) % 14].arrive();
+            empty[(step - 1) % 14].arrive_if(turn > 0 && threadIdx.x % 32 == 0);
         }
         weft::wgmma_wait<0>(s_1_own[0]);
-        if (threadIdx.x % 32 == 0) empty[(step - 1) % 14].arrive();
+        empty[(step - 1) % 14].arrive_if(threadIdx.x % 32 == 0);
         weft::exchange_quads(s_1_own[0]);
         #pragma unroll
         for (int32_t h = 0; h < 2; ++h) {
