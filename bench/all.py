@@ -18,6 +18,14 @@ ON_GPU = (
 ON_CPU = ("cpu", "check_speed", "compiled_bytes", "first_call", "host_overhead")
 
 
+MOST_SECONDS_TO_END = 10
+
+
+def _end(*_: object) -> None:
+    signal.alarm(MOST_SECONDS_TO_END)  # what torch.compile has begun may be waited for without end
+    sys.exit("ended before all was measured")
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.all")
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run; all if left out")
@@ -27,7 +35,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, help="results file; bench/results/DEVICE.json if left out")
     given = parser.parse_args(argv)
     options = options_of(given.device, given.quick, given.cases)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all was measured"))  # and what was is recorded
+    signal.signal(signal.SIGTERM, _end)
     names = given.names or (ON_GPU if options.device.type == "cuda" else ON_CPU)
     status = record(names, options, shlex.join(["python", "-m", "bench.all", *argv]), given.out)
     if not given.quick:

@@ -216,24 +216,25 @@ def options_of(device: str | None, quick: bool, cases: Sequence[str] = ()) -> Op
 
 
 def record(names: Sequence[str], options: Options, command: str, out: Path | None) -> int:
-    """Run benchmarks one after another, each recorded as soon as it is done, or as far as it came where it is ended."""
+    """Run benchmarks one after another and record each row as it comes: what ends a benchmark takes none of them away."""
     console = Console()
     for name in names:
         module = importlib.import_module(f"bench.{name}")
         device = torch.device("cpu") if getattr(module, "CPU_ONLY", False) else options.device
+        path, about = out or results_file(device), meta(device, command)
         rows: list[Row] = []
-        whole = False
         try:
             with console.status(f"bench {name} on {device_name(device)}"):
                 for row in module.run(replace(options, device=device)):
                     rows.append(row)
-            whole = not options.cases
+                    if not options.quick:
+                        save(merge(load(path), rows, about, whole=False), path)
+            if rows and not options.quick and not options.cases:
+                save(merge(load(path), rows, about, whole=True), path)
         finally:
             if rows:
                 show(rows, console)
             if rows and not options.quick:
-                path = out or results_file(device)
-                save(merge(load(path), rows, meta(device, command), whole), path)
                 console.print(f"recorded in {path}")
     return 0
 
