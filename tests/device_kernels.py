@@ -1109,8 +1109,8 @@ extern "C" __global__ void barrier_ring(const float* x, float* y) {
             while (!full[s].test(parity)) {
             }
             y[round * 64 + i] = slot[s][63 - i] + 1.0f;
-            empty[s].arrive();
         }
+        empty[s].arrive_if(threadIdx.x >= 32);
     }
     __syncthreads();
     if (threadIdx.x < slots) full[threadIdx.x].invalidate();

@@ -839,7 +839,7 @@ BY_WARPGROUPS = (
 BY_CREWS = (
     Planted("crews_are_not_called", "called[crew].wait(called_before % 2);", ""),
     Planted("the_first_crew_waits_to_be_called", "called_before = crew == 0;", "called_before = 0;"),
-    Planted("crews_call_themselves", "called[(crew + 1) % 2].arrive();", "called[crew].arrive();"),
+    Planted("crews_call_themselves", "called[(crew + 1) % 2].arrive_if(", "called[crew].arrive_if("),
     Planted("turns_of_the_other_crew_are_counted_once_less", "step += turns;", "step += turns - 1;"),
 )  # fmt: skip
 LINES = (

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import weft
+from weft.errors import NotDifferentiable
 from weft.kernels import attention, linrec, rms_norm
 from weft.pytorch.call import CallPlan
 
@@ -230,6 +231,20 @@ def test_several_results_of_which_some_have_gradients(long: list[Any]) -> None:
             for g, w in zip(*found, strict=True):
                 torch.testing.assert_close(g, w)
             assert k < 2 or not long
+
+
+def test_what_a_kernel_writes_has_no_gradient_whatever_else_it_returns() -> None:
+    def scaled_in_place(x, y):
+        for i in range(x.shape[0]):
+            x[i] = 2.0 * x[i]
+        return x * y
+
+    kernel, x = weft.kernel(scaled_in_place), torch.ones(3)
+    kernel(x, torch.ones(3))
+    for args in ((torch.ones(3, requires_grad=True), x), (x, torch.ones(3, requires_grad=True))):
+        with pytest.raises(NotDifferentiable, match="writes in place"):
+            kernel(*args)
+    assert torch.equal(x, torch.full((3,), 2.0))
 
 
 def squared(x, z):

@@ -18,7 +18,7 @@ from weft.errors import DeviceMismatch
 from weft.kernels import LIBRARY
 from weft.plan.leaning import LEANINGS, PLANNED
 from weft.plan.machine import Machine
-from weft.pytorch import executable
+from weft.pytorch import executable, tuning
 from weft.pytorch.inspection import Examined, examine
 from weft.pytorch.machines import machine_for
 from weft.pytorch.tuning import Measured, Tuned, Tuning, _fastest
@@ -78,13 +78,22 @@ def test_calls_are_planned_anew_after_a_measurement(monkeypatch: pytest.MonkeyPa
     prepared: list[Any] = []
     prepare = executable.prepare
     monkeypatch.setattr(executable, "prepare", lambda *args: prepared.append(args) or prepare(*args))
-    x = torch.randn(3, 37, requires_grad=True)  # as no other test has it
-    examined = examine(SOFTMAX, (x.detach(),))
-    for measured, times in ((False, 2), (False, 2), (True, 4)):  # of the kernel and of its gradient
-        if measured:
-            tuned.keep(examined.analysis, 0, examined.names, machine_for("sm_80"), PLANNED)
-        torch.autograd.grad(SOFTMAX(x).sum(), x)
-        assert len(prepared) == times
+    x = torch.randn(3, 37)  # as no other test has it
+    examined = examine(SOFTMAX, (x,))
+
+    def measure(*_: Any, **__: Any) -> None:
+        tuned.keep(examined.analysis, 0, examined.names, machine_for("sm_80"), PLANNED)
+
+    monkeypatch.setattr(tuning, "tune_call", measure)
+    # of the kernel and of its gradient; calls of rows of three dimensions are calls of those of two, which are prepared
+    for softmax, rows, before, after in ((SOFTMAX, x, 2, 4), (LIBRARY["softmax"], x[:, None], 0, 2)):
+        rows = rows.detach().requires_grad_()
+        prepared.clear()
+        for measured, times in ((False, before), (False, before), (True, after)):
+            if measured:
+                SOFTMAX.tune(x)
+            torch.autograd.grad(softmax(rows).sum(), rows)
+            assert len(prepared) == times
 
 
 def test_a_plan_that_is_hardly_faster_is_not_taken() -> None:

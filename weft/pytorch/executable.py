@@ -108,7 +108,9 @@ class Executable:
 
     def _recording(self, args: tuple[Any, ...]) -> Executable | None:
         names = self.signature.results
-        if gathered(self.signature, args) is not args or not names or any(name is not None for name in names):
+        if self.signature.written or not names or any(name is not None for name in names):
+            return None
+        if gathered(self.signature, args) is not args:
             return None
         types = argument_types(self.signature, args)
         function = self.specializable.analysis(types, True).function

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch.autograd import forward_ad
@@ -82,10 +83,15 @@ class Ways:
     """The quick ways of the last calls, of several kinds, the last one first. quick: what tries them all."""
 
     def __init__(self) -> None:
+        self._recorders: dict[Any, Recorder] = {}
+        self.forget()
+        _EVERY.add(self)
+
+    def forget(self) -> None:
+        """Have none, as before the first call."""
         self.every: tuple[Callable[..., Any], ...] = ()
         self.quick: Callable[..., Any] = never
         self._known: dict[Any, Callable[..., Any]] = {}
-        self._recorders: dict[Any, Recorder] = {}
 
     def add(self, way: Callable[..., Any], args: tuple[Any, ...] | None = None) -> None:
         """Take a quick way from now on, if it is one, in the place of the one that was not taken for longest. args: of a call
@@ -120,6 +126,15 @@ class Ways:
                 del self._recorders[next(iter(self._recorders))]
             self._recorders[key] = make()
         return self._recorders[key]
+
+
+_EVERY: WeakSet[Ways] = WeakSet()
+
+
+def forget_every() -> None:
+    """Have every call planned anew, as after a measurement."""
+    for ways in list(_EVERY):
+        ways.forget()
 
 
 def _kind(args: tuple[Any, ...]) -> tuple[Any, ...]:
