@@ -8,7 +8,7 @@ a block's points where the states that come to it are not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -499,12 +499,13 @@ class OuterEntry(ValueBody):
             line("float next[decltype(states)::count][4];")
             if begin == "from":
                 line("if (chunk < first) fine = false;  // for its states alone, in order")
-            with self.writer.block("else" if begin == "from" else ""):
-                self.taking()
+            if self.taken or self.keeps or self.meets:
+                with self.writer.block("else" if begin == "from" else ""):
+                    self.taking()
             if self.single:
                 line("__syncthreads();  // what states are taken with makes room")
                 line("if (chunk + 1 < stop) bring_factors(chunk + 1);")
-            with self.writer.block("if (chunk >= first)" if begin == "from" else ""):
+            with self.writer.block("if (chunk >= first)") if begin == "from" else nullcontext():
                 self.adding()
             with self.writer.block("if (__syncthreads_and(fine))"):
                 line("states.take(next);")

@@ -115,12 +115,8 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
         __syncthreads();
         bool fine = true;
         float next[decltype(states)::count][4];
-        {
-        }
-        {
-            fine = states.after(next, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
-            left *= shared.weights.total();
-        }
+        fine = states.after(next, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
+        left *= shared.weights.total();
         if (__syncthreads_and(fine)) {
             states.take(next);
         }
