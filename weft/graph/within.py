@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from weft.errors import Location
 from weft.graph.tile import Axis, Map, Read, Write
 from weft.loops.affine import Affine, affine
-from weft.loops.conditions import OPPOSITE, comparisons
+from weft.loops.conditions import MIRRORED, OPPOSITE, comparisons
 from weft.loops.ir import Expr, Load, Op, Ref, free_names, operands, substitute, with_operands
 
 # Such reads of a point: a thread has registers of each for all of its points.
 _MOST = 8
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 
 # What has to hold together; None where that cannot be told.
 _Conditions = tuple[Expr, ...] | None
@@ -66,7 +65,7 @@ def limits(conditions: Iterable[Expr], axis: str) -> list[Expr]:
         rest = apart * -factor  # what the axis is compared with, less the axis
         terms = {n: k for n, k in rest.terms if n != axis}
         at, after = (Affine.make(terms, rest.constant + k).expr() for k in (0, 1))
-        name = c.name if factor > 0 else _MIRRORED[c.name]
+        name = c.name if factor > 0 else MIRRORED[c.name]
         found += [at, after] if name == "eq" else [at] if name in ("ge", "lt") else [after]
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -246,10 +246,7 @@ def attention(
         raise ShapeMismatch("query, key and value do not fit each other", evidence=shapes, remedy=remedy)
     group = 1
     if enable_gqa and query.dim() > 2 and key.dim() > 2 and key.shape[-3]:
-        group, left = divmod(query.shape[-3], key.shape[-3])
-        if left or not group:
-            remedy = "give query a multiple of the heads of key and value"
-            raise ShapeMismatch("the heads of query cannot share those of key evenly", evidence=shapes, remedy=remedy)
+        group = _group(query.shape[-3], key.shape[-3], shapes)
 
     def misfit() -> ShapeMismatch:
         remedy = "expand them, or pass enable_gqa=True where heads of query share those of key and value"
@@ -312,13 +309,19 @@ def paged_attention(
     if not alike or query.shape[-1] != key.shape[-1] or not query.shape[0] == table.shape[0] == lengths.shape[0]:
         remedy = "pass query as [batch, heads, queries, width], pages as [pages, page, shared, width], table as [batch, most]"
         raise ShapeMismatch("query, key, value and their table do not fit each other", evidence=shapes, remedy=remedy)
-    group, left = divmod(query.shape[1], max(key.shape[2], 1))
-    if left or not group:
-        remedy = "give query a multiple of the heads of key and value"
-        raise ShapeMismatch("the heads of query cannot share those of key evenly", evidence=shapes, remedy=remedy)
+    group = _group(query.shape[1], max(key.shape[2], 1), shapes)
     q = query.unflatten(1, (-1, group))  # type: ignore[no-untyped-call]
     out = attended_in_pages(q, key, value, table, lengths, 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale)
     return out.flatten(2, 3).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+def _group(heads: int, shared: int, shapes: Sequence[str]) -> int:
+    """How many heads of query share one of key and value. Raises ShapeMismatch where it is not as many for each."""
+    group, left = divmod(heads, shared)
+    if left or not group:
+        remedy = "give query a multiple of the heads of key and value"
+        raise ShapeMismatch("the heads of query cannot share those of key evenly", evidence=shapes, remedy=remedy)
+    return group
 
 
 def _autocast(*tensors: Tensor | None) -> list[Any]:

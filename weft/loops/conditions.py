@@ -10,6 +10,7 @@ from weft.loops.types import INT64
 
 SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "=", "ne": "!="}
 OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}  # with the sides exchanged
 
 # (left - right, comparison sign): what isl is told.
 Constraint = tuple[Affine, str]

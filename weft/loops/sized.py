@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from weft.loops.accesses import Guard, rewrite_loads
 from weft.loops.affine import Affine, affine, is_bound
-from weft.loops.conditions import OPPOSITE, comparisons
+from weft.loops.conditions import MIRRORED, OPPOSITE, comparisons
 from weft.loops.ir import (
     Asked,
     Check,
@@ -336,7 +336,7 @@ class Ranges:
             a, b = c.args
             try:
                 self._narrow(c.name, a, b)
-                self._narrow(_TURNED[c.name], b, a)
+                self._narrow(MIRRORED[c.name], b, a)
             except Untold:
                 continue
 
@@ -355,7 +355,7 @@ class Ranges:
             rest = self.of((form + affine(Ref(var, INT64)) * -factor).expr())  # type: ignore[operator]
             # factor * var lies in [other - rest] by the comparison
             low, high = other[0] - rest[1], other[1] - rest[0]
-            own = name if factor > 0 else _TURNED[name]
+            own = name if factor > 0 else MIRRORED[name]
             low, high = (low, high) if factor > 0 else (-high, -low)
             self.known[var] = _narrowed(own, self.known[var], (low, high))
 
@@ -429,9 +429,6 @@ class Ranges:
                 return int(a[0] == a[1] == b[0] == b[1]), int(a[0] <= b[1] and b[0] <= a[1])
         low, high = Ranges._compared(OPPOSITE[name], a, b)
         return 1 - high, 1 - low
-
-
-_TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 def _narrowed(name: str, own: Interval, other: Interval) -> Interval:
