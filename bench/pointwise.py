@@ -36,7 +36,7 @@ EAGER, COPY = "torch eager", "copy of equal bytes"
 def run(options: Options) -> list[Row]:
     need_gpu(options)
     measured: list[Row] = []
-    for group in (bandwidth, layouts, chains, mixed_dtypes, host, first_calls):
+    for group in (g for g in (bandwidth, layouts, chains, mixed_dtypes, host, first_calls) if options.wants(g.__name__)):
         start = time.perf_counter()
         with torch.no_grad(), _or_left_out(group.__name__):
             measured += group(options)
