@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 
@@ -12,7 +13,8 @@ from weft.plan.machine import Machine
 from weft.runtime import cache
 
 _asked: ContextVar[Mapping[int, Leaning]] = ContextVar("leanings by nest")  # of the calls that are measured
-generation = 0  # of what is known: calls that were prepared in an earlier one are prepared anew
+# Of what is known: calls that were prepared in an earlier one are prepared anew. Quick calls read it where it lies.
+generation = ctypes.c_int64(0)
 _known: dict[str, Leaning] = {}  # what the disk cache said, or this process kept
 
 
@@ -42,9 +44,8 @@ def asking(leanings: Mapping[int, Leaning]) -> Iterator[None]:
 
 def keep(analysis: Analysis, nest: int, names: Mapping[str, int], machine: Machine, leaning: Leaning) -> None:
     """Have later calls of this class take a leaning, in this process and, where there is a disk cache, in others."""
-    global generation
     if analysis.key:
-        generation += 1
+        generation.value += 1
         key = _key(analysis, nest, names, machine)
         _known[key] = leaning
         cache.store(key, leaning.name.encode())

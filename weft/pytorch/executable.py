@@ -66,7 +66,7 @@ class Executable:
         self.guard = guard
         self._calls: dict[Any, CallPlan] = {}
         self._recorded: dict[Any, Executable | None] = {}
-        self._generation = tuned.generation
+        self._generation = tuned.generation.value
         self._lock = threading.RLock()
         self._operator: Operator | None = None
 
@@ -132,10 +132,10 @@ class Executable:
 
     def call(self, key: Any, args: tuple[Any, ...]) -> CallPlan:
         """The prepared call of a key, prepared now where there is none."""
-        if self._generation != tuned.generation:
+        if self._generation != tuned.generation.value:
             with self._lock:
                 self._calls.clear()
-                self._generation = tuned.generation
+                self._generation = tuned.generation.value
         plan = self._calls.get(key)
         if plan is not None:
             return plan

@@ -124,7 +124,7 @@ class _Pulled:
     ) -> None:
         self.arguments, self.results = arguments, results
         self.ways = Ways()
-        self.generation = tuned.generation
+        self.generation = tuned.generation.value
 
     def gradients(self, made: Any) -> tuple[Any, ...]:
         return self.results((*made, None) if isinstance(made, tuple) else (made, None))
@@ -160,7 +160,7 @@ def rules_of(executable: Executable) -> Rules:
         def backward(ctx: Any, *grads: Any) -> Any:
             needs, saved, compiling = ctx.needs_input_grad, ctx.saved_tensors, is_compiling()
             asked = (ctx.layout, needs, tuple([g is None for g in grads]))
-            if not compiling and (last := pulled.get(asked)) is not None and last.generation == tuned.generation:
+            if not compiling and (last := pulled.get(asked)) is not None and last.generation == tuned.generation.value:
                 made = last.ways.quick(*last.arguments((*saved, *ctx.numbers, *grads)))
                 if made is not MISS:
                     return last.gradients(made)

@@ -29,7 +29,7 @@ from weft.language.text import ANONYMOUS, function_of_text
 from weft.pytorch.call import COMPLEX, argument_types, as_pairs, call_types, finisher, gathered, plain, repeated
 from weft.pytorch.executable import Executable, Keeping, keeping_of
 from weft.pytorch.operator import Operator, has_tangent
-from weft.pytorch.quick import MISS, PLAIN, Ways, eager, forget_every, never
+from weft.pytorch.quick import MISS, PLAIN, Ways, eager, never
 from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.specs import TensorSpec
 from weft.pytorch.telling import Place, tell
@@ -428,11 +428,7 @@ class Kernel:
         from weft.pytorch.tuning import tune_call
 
         kernel, own = self.specific(args)
-        tuned = tune_call(kernel, own, gradients=gradients, seconds=seconds, progress=progress)
-        forget_every()  # functions of views of their arguments have ways to this kernel, too
-        self._forget()
-        kernel._forget()
-        return tuned
+        return tune_call(kernel, own, gradients=gradients, seconds=seconds, progress=progress)
 
 
 @overload

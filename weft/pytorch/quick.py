@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch.autograd import forward_ad
 
+from weft.compiler import tuned
 from weft.loops.ir import Array, Function
 from weft.plan.facts import Geometry
 from weft.runtime import cuda
@@ -84,11 +84,6 @@ class Ways:
 
     def __init__(self) -> None:
         self._recorders: dict[Any, Recorder] = {}
-        self.forget()
-        _EVERY.add(self)
-
-    def forget(self) -> None:
-        """Have none, as before the first call."""
         self.every: tuple[Callable[..., Any], ...] = ()
         self.quick: Callable[..., Any] = never
         self._known: dict[Any, Callable[..., Any]] = {}
@@ -126,15 +121,6 @@ class Ways:
                 del self._recorders[next(iter(self._recorders))]
             self._recorders[key] = make()
         return self._recorders[key]
-
-
-_EVERY: WeakSet[Ways] = WeakSet()
-
-
-def forget_every() -> None:
-    """Have every call planned anew, as after a measurement."""
-    for ways in list(_EVERY):
-        ways.forget()
 
 
 def _kind(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -223,7 +209,7 @@ def quick_call(
     scope: dict[str, Any] = {
         "stack": torch._C._len_torch_dispatch_stack, "check": tensor_guard.check, "MISS": MISS, "empty": empty,
         "ad": torch.autograd.forward_ad, "default": torch.get_default_dtype, "dtype": torch.get_default_dtype(),
-        "inf": math.inf,
+        "inf": math.inf, "generation": tuned.generation, "then": tuned.generation.value,
     }  # fmt: skip
     every = {a.name: _made(a, seen.results.get(a.name) or arrays[a.name]) for a in made}
     every |= {name: Made((elements,), (1,), dtype) for name, dtype, elements in partial}
@@ -241,7 +227,7 @@ def quick_call(
         return never
     local = {n: f"a{k}" for k, n in enumerate(function.parameters)}
     checked = [local[n] for n, a in zip(function.parameters, args, strict=True) if isinstance(a, torch.Tensor)]
-    conditions = ["stack()", "ad._current_level >= 0", "default() is not dtype"]
+    conditions = ["stack()", "ad._current_level >= 0", "default() is not dtype", "generation.value != then"]
     conditions += [f"getattr({t}, 'is_nested', True)" for t in checked]  # on which the check ends the process
     conditions.append(f"not check({', '.join(checked)})")
     if leaves:
@@ -365,4 +351,7 @@ def _compiled(
         objects |= {"record": recorder.apply, "shown": recorder.shown}
     items = [QuickLaunch(parts, tuple(where[n] for n in given)) for _, given, parts in launches if parts is not None]
     sizes = {places[n]: size for n, size in largest.items()}
-    return compile_quick(objects, args, [made[n] for n in order], returned, items, int(on_gpu), guard, sizes, seen.defaults)
+    results = [made[n] for n in order]
+    return compile_quick(
+        objects, args, results, returned, items, int(on_gpu), guard, tuned.generation, sizes, seen.defaults
+    )

@@ -74,6 +74,8 @@ _OBJECTS = (
 class _Call(ctypes.Structure):
     _fields_ = (
         ("guard", ctypes.c_void_p),
+        ("generation", ctypes.c_void_p),
+        ("then", ctypes.c_int64),
         *((name, ctypes.py_object) for name in _OBJECTS),
         ("current", ctypes.py_object),
         ("recording", ctypes.py_object),
@@ -109,6 +111,7 @@ class _Made:
 
     call: _Call
     guard: Guard | None
+    generation: ctypes.c_int64
     launches: Sequence[QuickLaunch]
 
 
@@ -188,11 +191,12 @@ def make(
     launches: Sequence[QuickLaunch],
     where_count: int,
     guard: Guard | None,
+    generation: ctypes.c_int64,
     largest: Mapping[int, float],
     defaults: Mapping[int, Any],
 ) -> Callable[..., Any] | None:
     """A function of the call's arguments: its results, or `objects["miss"]` for a call that is not like it, and for any
-    where the guard no longer holds.
+    where the guard no longer holds or the number `generation` is another one.
 
     objects: what `Call` in device/quick.hpp names. arguments: those of the call that it is made for: tensors, floats, of which
     it takes any (of those in `largest`, by position, finite ones up to this size), and values of which it takes the same.
@@ -214,6 +218,7 @@ def make(
         return None
     call = _Call(**objects)
     call.guard = None if guard is None else guard.address
+    call.generation, call.then = ctypes.addressof(generation), generation.value
     call.arguments, call.results, call.launches = len(arguments), len(results), len(launches)
     call.returned = len(returned.back)
     call.where_count = where_count
@@ -263,7 +268,7 @@ def make(
                 continue
             own.given[own.given_count] = _Given(_KINDS[kind], slot, index)
             own.given_count += 1
-    return _quick(library, (_Made(call, guard, launches),))
+    return _quick(library, (_Made(call, guard, generation, launches),))
 
 
 def together(quick_calls: Sequence[Callable[..., Any]]) -> Callable[..., Any] | None:

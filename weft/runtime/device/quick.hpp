@@ -106,6 +106,8 @@ enum Argument : int64_t { FLOAT, TENSOR, SAME, AGAIN };
 
 struct Call {
     const Guard* const* guard;  // nullptr where nothing is watched
+    const int64_t* generation;  // of what was measured of plans, which is to be `then`
+    int64_t then;
     object *miss, *data_ptr, *is_nested, *check, *modes, *forward_mode, *level, *default_dtype, *dtype, *empty, *fill;
     object *where, *device, *plain;
     object *changed, *none;  // `changed` of a tuple of tensors tells autograd that they are written
@@ -317,7 +319,7 @@ inline int numbers_are_alike(const Call& call, object* const* arguments, double*
 
 // The result of a call like the one the Call was made for; `miss` for another; nullptr with Python's error set.
 inline object* run(const Call& call, object* const* arguments, ptrdiff_t count, Asked& asked) {
-    if (count > call.arguments || asked.dtype != call.dtype) return kept(call.miss);
+    if (count > call.arguments || asked.dtype != call.dtype || *call.generation != call.then) return kept(call.miss);
     object* all[most];
     if (count < call.arguments) {
         std::memcpy(all, arguments, count * sizeof(object*));
