@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import weft
 from bench.workloads import gqa_decode
 from tests import kernels_of_chains as kernels
 from tests.graphs import built_of
@@ -598,3 +599,26 @@ def test_planted_bugs_are_seen(name: str, forced: Callable[..., None], monkeypat
         if findings or not error <= 4e-3 * expected.norm():
             return
     pytest.fail("nobody sees it")
+
+
+@weft.kernel
+def by_squares(q, k, v):
+    heads, queries, width = q.shape
+    out = torch.empty_like(v)
+    for h in range(heads):
+        for i in range(queries):
+            total = torch.zeros(width, dtype=torch.float32, device=q.device)
+            for j in range(i + 1):
+                dot = 0.0
+                for d in range(width):
+                    dot += q[h, i, d] * k[h, j, d]
+                p = torch.square(torch.relu(dot)).to(v.dtype)
+                for e in range(width):
+                    total[e] += p * v[h, j, e]
+            for e in range(width):
+                out[h, i, e] = total[e]
+    return out
+
+
+def test_weights_need_be_no_softmax() -> None:
+    assert isinstance(plan_of(by_squares, *["bfloat16[64,4096,64]"] * 3), ChainPlan)

@@ -159,3 +159,28 @@ def test_several_products_are_summed_as_one() -> None:
             assert report.ok and not report.findings, str(report)
             launch = report.launches[-1]
             assert "mma<" in launch.source or "multiply_points<" in launch.source
+
+
+@weft.kernel
+def asked_to_round(x, z):
+    out = torch.empty(x.shape[0], dtype=torch.float32, device=x.device)
+    for i in range(x.shape[0]):
+        step = x[i] * z[i]
+        out[i] = step.to(x.dtype).float() - step.to(z.dtype).float()
+    return out
+
+
+def test_what_is_computed_of_elements_is_rounded_where_that_is_written() -> None:
+    x, z = (torch.randn(300).bfloat16() for _ in range(2))
+    step = x.float() * z.float()
+    assert torch.equal(asked_to_round(x, z), torch.zeros(300))
+    assert not torch.equal(step, step.bfloat16().float())
+
+    @weft.kernel
+    def rounded(x, z):
+        out = torch.empty(x.shape[0], dtype=torch.float32, device=x.device)
+        for i in range(x.shape[0]):
+            out[i] = (x[i] * z[i]).to(x.dtype).float() * 3.0
+        return out
+
+    assert torch.equal(rounded(x, z), step.bfloat16().float() * 3.0)

@@ -91,7 +91,7 @@ def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> An
     scheduled = schedule(function)
     lowered = [lower_nest(scheduled, nest) for nest in scheduled.nests]
     for k, (one, after) in enumerate(pairwise(lowered)):
-        if one.sweeps is not None and after.sweeps is not None:
+        if one.sweeps is not None and after.sweeps is not None and one.sweeps.box is after.sweeps.box is None:
             others = (*scheduled.nests[:k], *scheduled.nests[k + 2 :])
             elsewhere = frozenset(a.name for n in others for a in nest_arrays(scheduled.function, n))
             lowered[k] = replace(one, columns=columns(scheduled.function, one.sweeps, after.sweeps, elsewhere))
@@ -115,7 +115,7 @@ def _at_once(scheduled: Schedule, lowered: Sequence[Lowered]) -> Iterator[tuple[
         if nest is None:
             continue
         found = lower_nest(replace(scheduled, function=lasting, nests=(nest,)), nest)
-        if found.sweeps is not None and sum(map(len, found.sweeps.stages)) == 1:
+        if found.sweeps is not None and found.sweeps.box is None and sum(map(len, found.sweeps.stages)) == 1:
             yield k, Analysis(replace(scheduled, nests=(nest,)), (), (found,))
 
 

@@ -37,8 +37,11 @@ def unused(analysis: Analysis, launch: Launch, names: Mapping[str, int]) -> tupl
     if not isinstance(variant.plan, ThreadPlan | JoinPlan) or launch.nest.rare:
         return ()
     nest, lowered = launch.nest, at.analysis.lowered[variant.nest]
-    if lowered.sweeps is not None:
+    box = None if lowered.sweeps is None else lowered.sweeps.box
+    if lowered.sweeps is not None and box is None:
         return ()  # a thread for each does as well
+    uneven = None if box is None else Refused(f"the bounds of {box.uneven[0].name} are not the same everywhere")
+    refused = uneven or lowered.refused
     inside = in_order(nest, {**names, **{v: most for v, (_, most) in at.ranges.items()}})
     if isinstance(variant.plan, JoinPlan):
         assert lowered.joins is not None
@@ -51,7 +54,7 @@ def unused(analysis: Analysis, launch: Launch, names: Mapping[str, int]) -> tupl
 
     shown, found = user_names(at.analysis.function), []
     for loop in inside:
-        why, where, remedy = _in_the_way(nest, loop, lowered.refused, variant.plan)
+        why, where, remedy = _in_the_way(nest, loop, refused, variant.plan)
         name, why, remedy = (renamed(text, shown) for text in (loop.var, why, remedy))
         found.append(Unused(nest.verdict(loop), name, why, where, remedy))
     return tuple(found)

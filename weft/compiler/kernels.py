@@ -26,7 +26,7 @@ from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays
 from weft.plan.chain import PARTS_BLOCK, ChainPlan, chain_boxes, parts_of, pieces_of, plan_chain
 from weft.plan.chain import shared_bytes as chain_bytes
-from weft.plan.extents import extents_of
+from weft.plan.extents import extents_of, fits
 from weft.plan.facts import Geometry, facts_of
 from weft.plan.fold import (
     BLOCK,
@@ -83,6 +83,8 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     maps = analysis.lowered[nest].maps
     placed = None if maps is None else plan_maps(function, maps, used, names, ranges, where.leaning)
     sweeps = analysis.lowered[nest].sweeps
+    if sweeps is not None and not fits(sweeps.axes, sweeps.box, names, arrays):
+        sweeps = None
     for first in (nest - 1, nest):
         joint = _joint_launches(where, first, names) or _launches_at_once(where, first, names)
         if joint is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from weft.graph.even import Box, even
 from weft.graph.needs import by_need
 from weft.graph.running import Repair, repairs, unguarded
 from weft.graph.steady import once, steady
@@ -41,7 +42,8 @@ class Sweeps:
     expressions, as loads, where they are needed. stages: what each computes needs the folds of those
     before it. last: written once a row, after the last stage. apart: the last stage stores to what others read, so all reads
     of a row come before it, and all of its stores after. running: the same with fewer stages, where sums are kept relative to
-    the extrema that threads have so far, if that is so of any.
+    the extrema that threads have so far, if that is so of any. box: where rows have points that
+    the program has not.
     """
 
     axes: Mapping[str, Axis]
@@ -51,6 +53,7 @@ class Sweeps:
     last: tuple[Write, ...]
     apart: bool
     running: Sweeps | None = None
+    box: Box | None = None
 
     @property
     def read_once(self) -> bool:
@@ -80,6 +83,17 @@ class Sweeps:
 
 def sweeps(graph: TileGraph, sizes: Collection[str] = ()) -> Sweeps:
     """The sweeps of a graph. sizes: names of numbers that are not below 0. Raises NotTiles where values are not found so."""
+    try:
+        return _of(graph, sizes)
+    except NotTiles as no:
+        try:
+            wider, box = even(graph)
+        except NotTiles:
+            raise no from None
+        return replace(_of(wider, sizes), box=box)
+
+
+def _of(graph: TileGraph, sizes: Collection[str]) -> Sweeps:
     graph = steady(by_need(graph))
     for value in graph.values:
         if isinstance(value, Scan):

@@ -29,7 +29,7 @@ from weft.language.kinds import (
 )
 from weft.language.pairs import COMPLEX_FUNCTIONS
 from weft.language.values import Scalar, describe, number
-from weft.loops.ir import Const, Expr, Op, Round
+from weft.loops.ir import Const, Expr, Load, Op, Round
 from weft.loops.operators import OPERATORS
 from weft.loops.types import BOOL, COMPLEX64, COMPLEX128, FLOAT64, FLOATS8, INT64, ScalarType, Typed, no_arithmetic
 
@@ -287,6 +287,14 @@ def convert(value: Scalar, dtype: ScalarType) -> Scalar:
     if dtype != register and dtype.category == "float" and value.typed != typed:
         expr = Round(expr, dtype)
     return Scalar(expr, typed)
+
+
+def rounded(value: Scalar) -> Scalar:
+    """An element as its memory type holds it, and the same object."""
+    dtype = value.typed.scalar
+    if isinstance(value.expr, (Load, Round)) or dtype.category != "float" or dtype == dtype.opmath:
+        return value
+    return Scalar(Round(converted(value, dtype.opmath), dtype), value.typed, value.alias)
 
 
 def to_number(value: Scalar, type_: ScalarType) -> Scalar:

@@ -445,9 +445,15 @@ def expand(builder: Builder, value: Tensor, dims: tuple[Expr, ...]) -> Tensor:
 
 
 def as_dtype(builder: Builder, value: Value, dtype: ScalarType) -> Scalar | Tensor:
-    """`.to(dtype)` of a tensor or an element: itself where that is its dtype."""
+    """`.to(dtype)` of a tensor or an element: itself where that is its dtype. What was computed of elements is rounded to it
+    even so: steps in between are not, and who writes this asks for it.
+    """
     several = isinstance(value, Scalar) and value.mixed is not None
     own = isinstance(value, (Scalar, View, Computed)) and value.typed.scalar == dtype and value.typed.weight > 0
     if own and not several:
-        return value  # type: ignore[return-value]
+        if isinstance(value, View) or dtype == dtype.opmath:
+            return value  # type: ignore[return-value]
+        if isinstance(value, Scalar):
+            return arithmetic.rounded(value)
+        return lift(builder, lambda _, x: arithmetic.rounded(x), value)
     return lift(builder, lambda _, x: arithmetic.convert(x, dtype), value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,7 +17,7 @@ from weft.loops.steps import bounds
 from weft.loops.types import FLOAT32, INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box
-from weft.plan.extents import extents_of
+from weft.plan.extents import are_inside, extents_of, ranges_of
 from weft.plan.facts import Geometry
 from weft.plan.fold import ZERO, axis_along
 from weft.plan.leaning import PLANNED, Leaning, Meeting
@@ -266,39 +266,16 @@ def several(chain: Chain) -> bool:
 
 def all_inside(chain: Chain, names: Mapping[str, int], arrays: Mapping[str, Geometry]) -> bool:
     """Whether the reads that are asked for are inside their arrays, but for what the kernel looks at."""
-    ranges = _ranges(chain, names)
+    ranges = ranges_of(chain.axes, names)
     for read in chain.asked:
         told = [
             (e, size)
             for d, (e, size) in enumerate(zip(read.index, arrays[read.array].shape, strict=True))
             if not ((read.array, d) in chain.looked_at and e == Ref(chain.column, INT64))
         ]
-        if not _inside(told, names, ranges):
+        if not are_inside(told, names, ranges):
             return False
     return True
-
-
-def _ranges(chain: Chain, names: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """The first and the last point of the axes whose bounds sizes tell."""
-    ranges: dict[str, tuple[int, int]] = {}
-    for axis in chain.axes.values():
-        if not any(free_names(e) - names.keys() - ranges.keys() for e in (axis.start, axis.stop)):
-            try:
-                ends = bounds(axis.start, names, ranges), bounds(axis.stop, names, ranges)
-            except KeyError:  # of what is not told
-                continue
-            ranges[axis.name] = ends[0][0], ends[1][1] - 1
-    return ranges
-
-
-def _inside(
-    told: Iterable[tuple[Expr, int]], names: Mapping[str, int], ranges: Mapping[str, tuple[int, int]]
-) -> bool:
-    """Whether integers are known to be subscripts of so many elements."""
-    try:
-        return all(low >= 0 and high < size for e, size in told for low, high in [bounds(e, names, ranges)])
-    except KeyError:
-        return False
 
 
 def page_of(chain: Chain, names: Mapping[str, int], arrays: Mapping[str, Geometry]) -> int | None:
@@ -316,12 +293,12 @@ def page_of(chain: Chain, names: Mapping[str, int], arrays: Mapping[str, Geometr
     size = sizes.pop()
     if sizes or size < LEAST_PAGE or size % LEAST_PAGE:
         return None
-    ranges, made = _ranges(chain, names), {v.name: v for v in chain.values if isinstance(v, Read)}
+    ranges, made = ranges_of(chain.axes, names), {v.name: v for v in chain.values if isinstance(v, Read)}
     for p in chain.pages:
         index, shape = made[p.read].index, arrays[made[p.read].array].shape
         rest = [(e, n) for d, (e, n) in enumerate(zip(index, shape, strict=True)) if d not in (p.place, p.number)]
         many = max(_most_pages(chain, p, arrays) * size, shape[p.number]) >= MOST_TILES
-        if many or shape[p.place] < size or not _inside(rest, names, ranges):
+        if many or shape[p.place] < size or not are_inside(rest, names, ranges):
             return None
     return size
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from weft.graph.even import Box
 from weft.graph.tile import Axis
 from weft.loops.accesses import counted_from_end
 from weft.loops.affine import affine, evaluate
-from weft.loops.ir import Expr, Function, Op, Ref
-from weft.loops.steps import farthest_apart
+from weft.loops.ir import Expr, Function, Op, Ref, free_names
+from weft.loops.steps import bounds, farthest_apart
 from weft.loops.types import INT64
+from weft.plan.facts import Geometry
 
 # Points of an axis whose bounds data decide.
 UNKNOWN = 1024
+# Points of a box for each that a program has in it, at the most.
+_MOST_WASTED = 4
 
 
 def extents_of(axes: Mapping[str, Axis], names: Mapping[str, int]) -> dict[str, int]:
@@ -40,6 +44,45 @@ def _apart(axis: Axis, names: Mapping[str, int], ends: Mapping[str, tuple[int, i
         return farthest_apart(axis.start, axis.stop, names, ends)
     except KeyError:
         return math.inf
+
+
+def ranges_of(axes: Mapping[str, Axis], names: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """The first and the last point of the axes whose bounds sizes tell."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for axis in axes.values():
+        if not any(free_names(e) - names.keys() - ranges.keys() for e in (axis.start, axis.stop)):
+            try:
+                ends = bounds(axis.start, names, ranges), bounds(axis.stop, names, ranges)
+            except KeyError:  # of what is not told
+                continue
+            ranges[axis.name] = ends[0][0], ends[1][1] - 1
+    return ranges
+
+
+def are_inside(told: Iterable[tuple[Expr, int]], names: Mapping[str, int], ranges: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether integers are known to be subscripts of so many elements."""
+    try:
+        return all(low >= 0 and high < size for e, size in told for low, high in [bounds(e, names, ranges)])
+    except KeyError:
+        return False
+
+
+def fits(axes: Mapping[str, Axis], box: Box | None, names: Mapping[str, int], arrays: Mapping[str, Geometry]) -> bool:
+    """Whether what is read at points of a box is inside its arrays, and the program has enough of these points."""
+    if box is None:
+        return True
+    ranges, wasted = ranges_of(axes, names), 1.0
+    if any(not are_inside(zip(read.index, arrays[read.array].shape, strict=True), names, ranges) for read in box.asked):
+        return False
+    for axis in box.uneven:
+        corners = [{**names, **{a: ends[k] for a, ends in ranges.items()}} for k in (0, 1)]
+        try:
+            own = sum(max(0, evaluate(axis.stop, at) - evaluate(axis.start, at)) for at in corners) / 2
+        except KeyError:
+            return False
+        low, high = ranges[axis.name]
+        wasted *= (high + 1 - low) / max(own, 1)
+    return wasted <= _MOST_WASTED
 
 
 def typical(
