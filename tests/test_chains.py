@@ -16,6 +16,7 @@ from bench.workloads import gqa_decode
 from tests import kernels_of_chains as kernels
 from tests.graphs import built_of
 from weft.compiler import kernels as planning
+from weft.compiler import planning as whole_or_apart
 from weft.compiler.planning import candidates
 from weft.compiler.tuned import asking
 from weft.graph.chains import Chain, chain
@@ -179,6 +180,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def force(warpgroups: int, turn: int, multiprocessors: int = 2) -> None:
         monkeypatch.setattr(plans, "WARPGROUPS", (warpgroups,))
         monkeypatch.setattr(plans, "TURNS", (turn,))
+        monkeypatch.setattr(whole_or_apart, "CHAIN_GAIN", 0)  # as a chain, whatever that costs
         own = plans.plan_chain
 
         def plan(function: Any, chain: Any, facts: Any, names: Any, machine: Any, *more: Any) -> Any:
@@ -620,5 +622,33 @@ def by_squares(q, k, v):
     return out
 
 
-def test_weights_need_be_no_softmax() -> None:
-    assert isinstance(plan_of(by_squares, *["bfloat16[64,4096,64]"] * 3), ChainPlan)
+@weft.kernel
+def of_each_result(q, k, v):
+    """The scores of a row anew for each of its results."""
+    heads, queries, width = q.shape
+    out = torch.empty_like(v)
+    for h in range(heads):
+        for i in range(queries):
+            for e in range(width):
+                largest = -math.inf
+                for j in range(i + 1):
+                    dot = 0.0
+                    for d in range(width):
+                        dot += q[h, i, d] * k[h, j, d]
+                    largest = max(largest, dot)
+                total = 0.0
+                weights = 0.0
+                for j in range(i + 1):
+                    dot = 0.0
+                    for d in range(width):
+                        dot += q[h, i, d] * k[h, j, d]
+                    p = torch.exp(dot - largest)
+                    weights += p
+                    total += p.to(v.dtype) * v[h, j, e]
+                out[h, i, e] = total / weights
+    return out
+
+
+@pytest.mark.parametrize("kernel", [by_squares, of_each_result])
+def test_weights_need_be_no_softmax_and_scores_be_said_once(kernel: Any) -> None:
+    assert isinstance(plan_of(kernel, *["bfloat16[64,4096,64]"] * 3), ChainPlan)

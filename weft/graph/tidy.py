@@ -57,7 +57,7 @@ def tidied(name: str, axes: list[Axis], values: dict[str, Value], writes: list[W
     folds = {id(v): _as_fold(v, needed) for v in values.values() if needed & set(names_of(v))}
     taken = Names({*values, *(a.name for a in axes), *notes.arguments})
     draft = _Draft(axes, [v for v in folds.values()], writes)
-    draft = _shared(_named_as_states(_flattened(_written_out(draft, notes.helpers))), taken)
+    draft = _shared(_named_as_states(_flattened(_written_out(_each_once(draft), notes.helpers))), taken)
     axes, kept, writes = draft.axes, draft.values, draft.writes
     by_name = {n: v for v in kept for n in names_of(v)}
     needed = _needed(axes, by_name, writes)
