@@ -139,7 +139,8 @@ def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:
         return Lowered(states=found, recurrences=recurrences, outer=_outer(recurrences))
     if isinstance(found, Recurrences):
         return Lowered(recurrences=found, outer=_outer(found))
-    return Lowered(refused=found or mapped, chain=_chain(graph, sizes) if "reduction" in kinds <= {"parallel", "reduction"} else None)
+    chained = "reduction" in kinds <= {"parallel", "reduction"}
+    return Lowered(refused=found or mapped, chain=_chain(graph, sizes) if chained else None)
 
 
 # The tile graph of a nest. Raises NotTiles.
