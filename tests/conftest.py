@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # what is collected stays
     validated.install()
     programs = config.getoption("--programs")
     # The suite says the same of the same code: what is drawn at random is `make fuzz`'s, which asks for a number.
@@ -96,8 +97,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What is loaded by now stays: the collector of garbage need not look through it again and again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """So does what the tests of a file have loaded, and what they keep."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from operator import is_not
+from typing import Literal, TypeVar
 
 from weft.errors import Location
 from weft.loops.operators import OPERATORS
@@ -476,14 +477,24 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
 
 
 def with_operands(expr: Expr, new: tuple[Expr, ...]) -> Expr:
-    match expr:
-        case Load():
-            return replace(expr, index=new)
-        case Op():
-            return replace(expr, args=new)
-        case Cast() | Round():
-            return replace(expr, value=new[0])
+    if isinstance(expr, Op):
+        return _replaced(expr, "args", new)
+    if isinstance(expr, Load):
+        return _replaced(expr, "index", new)
+    if isinstance(expr, (Cast, Round)):
+        return _replaced(expr, "value", new[0])
     return expr
+
+
+E = TypeVar("E", bound=_Hashed)
+
+
+def _replaced(expr: E, name: str, value: object) -> E:
+    """dataclasses.replace for one field, without asking about each: most expressions are made here."""
+    made = object.__new__(type(expr))
+    made.__dict__.update(expr.__getstate__())
+    made.__dict__[name] = value
+    return made
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
@@ -497,10 +508,10 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
 
 def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     """Apply `rule` bottom up; None keeps the (rebuilt) expression."""
-    old = operands(expr)
-    new = tuple(rewrite(o, rule) for o in old)
-    if any(a is not b for a, b in zip(old, new, strict=True)):
-        expr = with_operands(expr, new)
+    if old := operands(expr):
+        new = tuple([rewrite(o, rule) for o in old])
+        if any(map(is_not, old, new)):
+            expr = with_operands(expr, new)
     changed = rule(expr)
     return expr if changed is None else changed
 
@@ -557,6 +568,8 @@ def free_names(expr: Expr) -> frozenset[str]:
     """The names that an expression refers to."""
     if isinstance(expr, Const):
         return _NONE
+    if isinstance(expr, Ref):
+        return frozenset((expr.name,))
     return _remembered(expr, "_names", lambda e: e.name if isinstance(e, Ref) else None)
 
 
@@ -572,29 +585,28 @@ def _remembered(top: Expr, slot: str, own: Callable[[Expr], str | None]) -> froz
     found: frozenset[str] | None = top.__dict__.get(slot)
     if found is not None:
         return found
-
-    def known(e: Expr) -> frozenset[str] | None:
-        if isinstance(e, (Const, Ref)):
-            name = own(e)
-            return frozenset() if name is None else frozenset((name,))
-        return e.__dict__.get(slot)
-
     pending = [top]
     while pending:
         e = pending[-1]
-        parts = [known(o) for o in operands(e)]
-        if known(e) is not None:
-            pending.pop()
-        elif None in parts:
-            pending += [o for o, part in zip(operands(e), parts, strict=True) if part is None]
-        else:
-            name = own(e)
-            sets = [part for part in parts if part is not None] + [frozenset(() if name is None else (name,))]
-            largest = max(sets, key=len)
-            whole = largest.union(*sets)
-            object.__setattr__(e, slot, largest if len(whole) == len(largest) else whole)
-            pending.pop()
-    return known(top) or frozenset()
+        names, parts, missing = set[str](), [_NONE], list[Expr]()
+        for below in (e, *operands(e)):
+            if below is e or isinstance(below, Ref):
+                if (name := own(below)) is not None:
+                    names.add(name)
+            elif isinstance(below, Const):
+                continue
+            elif (part := below.__dict__.get(slot)) is None:
+                missing.append(below)
+            else:
+                parts.append(part)
+        if missing:
+            pending += missing
+            continue
+        largest = max(parts, key=len)
+        found = largest.union(*parts, names)
+        object.__setattr__(e, slot, largest if len(found) == len(largest) else found)
+        pending.pop()
+    return found or _NONE
 
 
 def statement_exprs(stmt: Stmt) -> tuple[Expr, ...]:

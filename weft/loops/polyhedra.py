@@ -102,13 +102,12 @@ def _unless_too_hard(answer: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @wraps(question)
         def ask(*args: P.args, **kwargs: P.kwargs) -> R:
             spend()
-            plain = tuple(replace(a, guard=()) if isinstance(a, Access) else a for a in args)
-            for tried in (args,) if answer is False or plain == args else (args, plain):
-                try:
-                    with _patience():
-                        return question(*tried, **kwargs)  # type: ignore[arg-type]
-                except TooHard:
-                    continue
+            with suppress(TooHard), _patience():
+                return question(*args, **kwargs)
+            if answer is not False and any(isinstance(a, Access) and a.guard for a in args):
+                plain = tuple(replace(a, guard=()) if isinstance(a, Access) else a for a in args)
+                with suppress(TooHard), _patience():
+                    return question(*plain, **kwargs)  # type: ignore[arg-type]
             return cast(R, answer)
 
         return ask
@@ -190,20 +189,29 @@ class System:
     def add_loop(self, loop: For, rename: dict[str, str]) -> None:
         """The iterations of a loop: its variable (renamed) runs over its range."""
         symbol = self.dimension(rename.get(loop.var, loop.var))
-        low, high = self.bound(loop.start, rename), self.bound(loop.stop, rename)
         if loop.segment is not None:
             limits = [self.bound(limit, {}) for limit in loop.segment.limits]
             self.lines += [f"{symbol} >= 0", *(f"{symbol} < {limit}" for limit in limits if limit is not None)]
         signs = (">=", "<") if loop.step > 0 else ("<=", ">")
-        for sign, text in zip(signs, (low, high), strict=True):
-            if text is None:
+        for sign, limit in zip(signs, (loop.start, loop.stop), strict=True):
+            if (lines := self._beside(symbol, sign, limit, rename)) is None:
                 self.exact = False
             else:
-                self.lines.append(f"{symbol} {sign} {text}")
-        if abs(loop.step) != 1 and low is not None:
+                self.lines += lines
+        if abs(loop.step) != 1 and (low := self.bound(loop.start, rename)) is not None:
             self._fresh += 1
             k = f"k{self._fresh}"
             self.lines.append(f"exists ({k} : {symbol} - ({low}) = {abs(loop.step)}*{k})")
+
+    def _beside(self, symbol: str, sign: str, limit: Expr, rename: dict[str, str]) -> list[str] | None:
+        """isl's texts of where a dimension lies beside a bound of its loop; None for a bound that it cannot be told. No less
+        than the largest of some is no less than each: isl would part the set by which of them it is.
+        """
+        if isinstance(limit, Op) and limit.name == ("max" if sign[0] == ">" else "min"):
+            each = [self._beside(symbol, sign, one, rename) for one in limit.args]
+            return None if None in each else [line for lines in each if lines is not None for line in lines]
+        text = self.bound(limit, rename)
+        return None if text is None else [f"{symbol} {sign} {text}"]
 
     def add_segments(self, a: For, b: For, rename_a: dict[str, str], rename_b: dict[str, str]) -> None:
         """That ranges of different owners have no number in common, where two loops have ranges of one kind."""
@@ -308,19 +316,24 @@ class System:
         """isl's text of a Python condition on parameters, as `free_when` gives it."""
         return re.sub(r"[^\W\d]\w*", lambda m: self.parameters.get(m.group(), m.group()), text.replace("==", "="))
 
+    def named(self, text: str) -> str:
+        """A Python condition on isl's parameters with the program's names for them."""
+        names = {symbol: name for name, symbol in self.parameters.items()}
+        return re.sub(r"\bp\d+\b", lambda m: names[m.group()], text)
+
     def add_domain(self, access: Access, rename: dict[str, str]) -> None:
         for loop in access.loops:
             self.add_loop(loop, rename)
         self.lines += [self.holds(condition, holds, rename) for condition, holds in access.guard]
 
     def build(self, extra: str = "") -> islpy.Set:
-        return _set(tuple(self.parameters.values()), tuple(self.dimensions.values()), self._said(extra))
+        return _set(tuple(self.parameters.values()), tuple(self.dimensions.values()), self.said(extra))
 
     def points(self, extra: str = "") -> islpy.Set:
         """The same without the sizes of which no more is said than that they are sizes: isl takes time for each."""
-        return _points(tuple(self.parameters.values()), tuple(self.dimensions.values()), self._said(extra))
+        return _points(tuple(self.parameters.values()), tuple(self.dimensions.values()), self.said(extra))
 
-    def _said(self, extra: str) -> tuple[str, ...]:
+    def said(self, extra: str) -> tuple[str, ...]:
         return (*self.lines, extra) if extra else tuple(self.lines)
 
     def build_map(self, outputs: Sequence[str | None]) -> islpy.Map:
@@ -752,24 +765,15 @@ class Polyhedra:
     ) -> tuple[str, int] | None:
         system = self.system()
         system.add_domain(access, {})
-        total: islpy.Set | None = None
-        worst = 0
+        outside: list[tuple[int, tuple[str, ...]]] = []
         for axis, (form, extent) in enumerate(zip(access.subscript, shape, strict=True)):
             if form is None or only not in (None, axis):
                 continue
             beyond = _beyond(system, form, extent, wraps)
-            if beyond is None:
-                continue  # the kernel itself checks it
-            bad = system.build(beyond)
-            if bad.is_empty():
-                continue
-            worst = axis if total is None else worst
-            total = bad if total is None else total.union(bad)
-        if total is None:
-            return None
-        condition = total.params().coalesce()
-        return _python_condition(condition, system), worst
-
+            if beyond is not None:  # else the kernel itself checks it
+                outside.append((axis, system.said(beyond)))
+        found = _parameters_of_any(tuple(system.parameters.values()), tuple(system.dimensions.values()), tuple(outside))
+        return None if found is None else (system.named(found[0]), found[1])
 
     @_unless_too_hard(True)
     def leaves(self, access: Access, shape: tuple[Expr, ...], accepted: tuple[tuple[Access, int], ...]) -> bool:
@@ -836,14 +840,30 @@ def _around(access: Access, loop: For) -> tuple[For, ...]:
     return access.loops[: names.index(loop.var)]
 
 
+@lru_cache(maxsize=4096)
+def _parameters_of_any(
+    parameters: tuple[str, ...], dimensions: tuple[str, ...], sets: tuple[tuple[int, tuple[str, ...]], ...]
+) -> tuple[str, int] | None:
+    """For which parameters any of these sets, told by their constraints, has points, as a Python expression, and the number of
+    the first that has; None for none. Many accesses of a program are in the same loops.
+    """
+    found = [(number, points) for number, lines in sets if not (points := _set(parameters, dimensions, lines)).is_empty()]
+    if not found:
+        return None
+    any_of = reduce(islpy.Set.union, (points for _, points in found))
+    return _as_python(any_of.params().coalesce(), parameters), found[0][0]
+
+
 def _python_condition(parameters: islpy.Set, system: System) -> str:
     """A set of parameters as a Python expression over the program's names."""
-    build = islpy.AstBuild.from_context(islpy.Set("[" + ", ".join(system.parameters.values()) + "] -> { : }"))
-    text = build.expr_from_set(parameters).to_C_str()
+    return system.named(_as_python(parameters, tuple(system.parameters.values())))
+
+
+def _as_python(points: islpy.Set, parameters: tuple[str, ...]) -> str:
+    build = islpy.AstBuild.from_context(islpy.Set("[" + ", ".join(parameters) + "] -> { : }"))
+    text = build.expr_from_set(points).to_C_str()
     # isl divides only what is no less than 0, where its division and Python's are one
-    text = text.replace("&&", " and ").replace("||", " or ").replace("/", "//")
-    names = {symbol: name for name, symbol in system.parameters.items()}
-    return re.sub(r"\bp\d+\b", lambda m: names[m.group()], text)
+    return str(text.replace("&&", " and ").replace("||", " or ").replace("/", "//"))
 
 
 # ---------------------------------------------------------------- relations between iterations

@@ -7,6 +7,7 @@ reads the header where it did not. So nothing but time depends on it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import tempfile
@@ -19,6 +20,7 @@ from weft.runtime import cache
 _FORMAT = "precompiled 2"
 _SYSTEM = re.compile(r"^[ \t]*#[ \t]*include[ \t]*(<[^>]+>)", re.MULTILINE)
 _FILE = re.compile(r'#line \d+ "(?P<file>.*)"')
+_CODE = re.compile(r'^(?!\s*$|#line \d+ ")', re.MULTILINE)
 _HEADER = "headers.hpp"
 
 # Whether the compiler, called with these arguments besides its flags in a directory, did what it was asked.
@@ -40,9 +42,9 @@ def prepare(text: str, directory: str, identity: tuple[str, ...], run: Run) -> P
     there is no cache that keeps what is parsed, where the compiler makes no such thing, and where it is nothing but headers.
     """
     first, rest = _split(text)
-    if all(not line.strip() or _FILE.match(line) for line in rest.splitlines()):
+    if not _CODE.search(rest):
         return Prepared(text, ())
-    headers = "".join(f"#include {name}\n" for name in dict.fromkeys(_SYSTEM.findall(text))) + first
+    headers = "".join(f"#include {name}\n" for name in dict.fromkeys((*_system(first), *_SYSTEM.findall(rest)))) + first
     place = _parsed(headers, identity, str(cache.directory()), run) if headers else None
     if place is None:
         return Prepared(text, ())
@@ -52,14 +54,21 @@ def prepare(text: str, directory: str, identity: tuple[str, ...], run: Run) -> P
     return Prepared(rest, ("-include", _HEADER))
 
 
+@functools.lru_cache(maxsize=32)
+def _system(header: str) -> tuple[str, ...]:
+    """The headers of the system that a header of weft includes, of which there are few, each in front of many texts."""
+    return tuple(_SYSTEM.findall(header))
+
+
 def _split(text: str) -> tuple[str, str]:
     """weft's header that a source begins with ("" where it begins with none), and the rest of the source."""
-    lines = text.splitlines(keepends=True)
-    names = [m["file"] if (m := _FILE.match(line)) else None for line in lines[:2]]
-    if len(lines) < 2 or None in names or names[0] == names[1]:
+    own = _FILE.match(text)
+    header = own and _FILE.match(text, own.end() + 1)
+    if own is None or header is None or own["file"] == header["file"]:
         return "", text
-    end = next((k for k, line in enumerate(lines[1:], 1) if (m := _FILE.match(line)) and m["file"] == names[0]), len(lines))
-    return "".join(lines[1:end]), "".join(lines[end:])
+    again = re.compile(rf'^#line \d+ "{re.escape(own["file"])}"', re.MULTILINE).search(text, header.end())
+    end = len(text) if again is None else again.start()
+    return text[header.start() : end], text[end:]
 
 
 _known: dict[tuple[str, str], Path | None] = {}  # what was read and found whole, or could not be made, by this process
