@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from weft.graph.products import BYTES, Operand, Products, factor_type, products, source
 from weft.graph.sweeps import Sweeps
-from weft.graph.tile import Map, Read, uses_of_write
+from weft.graph.tile import Fold, Map, Read, uses_of_write
 from weft.loops.affine import affine
 from weft.loops.ir import Expr, Function, free_names
 from weft.loops.types import FLOAT64, SCALAR_TYPES, ScalarType
@@ -28,6 +28,9 @@ RUN, ACROSS, DOWN, NEAREST = 4, 8, 4, 2
 # Of matrix instructions: bytes of a line of a tile, which are the points of a turn; of 16-bit types, points of a turn; threads
 # of a block that packs an operand, and its rows and points where memory has these the other way around.
 MATRIX_LINE, MATRIX_POINTS, PACK_BLOCK, TURNED = 128, 64, 256, 128
+WORD = 4
+# Registers of a thread that multiplies in a roomy block, and of one that brings tiles.
+ROOMY = (232, 40)
 # Of a few rows: those of a fragment of a matrix instruction; threads of a warp that have points of their own; columns that a
 # thread writes together.
 FRAGMENT_ROWS, QUAD, FEW_WRITTEN = 8, 4, 4
@@ -62,6 +65,8 @@ class ProductPlan:
     many columns; operands go from memory to the registers of the threads that take them, `stages` runs ahead; groups are warps.
     main: of sweeps over different axes, which is multiplied. apart: axes of the batch that one side alone has. crews: of
     warpgroups of a block that stays; each has squares of its own, and one writes what another follows with its products.
+    across: blocks that have a row's columns, where rows fold results; all run at once, and tell each other what theirs fold to.
+    roomy: a warpgroup brings tiles, and gives registers to those that multiply.
     """
 
     lane: str
@@ -85,6 +90,8 @@ class ProductPlan:
     main: int = 0
     apart: tuple[str, ...] = ()
     crews: int = 1
+    across: int = 0
+    roomy: bool = False
 
     @property
     def leaves_parts(self) -> bool:
@@ -134,7 +141,7 @@ class ProductPlan:
 
     @property
     def threads(self) -> int:
-        return self.writing * self.groups + (WARP if self.boxes else 0)
+        return self.writing * self.groups + (4 * WARP if self.roomy else WARP if self.boxes else 0)
 
     @property
     def run(self) -> int:
@@ -249,6 +256,11 @@ def pack_blocks(
         batch, rows, points = packed_shape(found, plan.staged[k], k, extents)
         return batch * -(-rows // TURNED) * -(-points // TURNED)
     return -(-packed_elements(found, plan.staged[k], k, extents) // (PACK_BLOCK * plan.staged[k].vector))
+
+
+def told_words(fold: Fold) -> int:
+    """Words of 8 bytes in which a block tells what a row's columns fold to."""
+    return -(-fold.types[0].size // WORD)
 
 
 def packed_name(found: Products, k: int) -> str:
@@ -373,7 +385,13 @@ def runs_along(found: Products, read: Read, lane: str, facts: Facts) -> bool:
     return form is not None and form.coefficient(lane) == 1
 
 
+def late_reads(found: Products, lane: str) -> list[Read]:
+    """Those of them that each result has by itself."""
+    return [v for v in result_reads(found, lane) if {*v.axes} & {*found.rows}]
+
+
 def result_reads(found: Products, lane: str) -> list[Read]:
     """What is read along an axis of the columns once a result."""
     exprs = [*(e for w in found.sweeps.last for e in uses_of_write(w)), *found.inits]
+    exprs += [e for stage in found.across for f in stage for e in f.parts]
     return [v for v in made_of(found, exprs) if isinstance(v, Read) and lane in v.axes]
