@@ -243,6 +243,37 @@ def convolution(x, w):
 
 
 @weft.kernel
+def dilated(x, w):
+    """Channels lie side by side, and windows have every other row."""
+    y = torch.empty(x.shape[0], x.shape[1] - 2 * (w.shape[0] - 1), x.shape[2] - w.shape[1] + 1, w.shape[3], dtype=x.dtype)
+    for n in range(x.shape[0]):
+        for h in range(y.shape[1]):
+            for v in range(y.shape[2]):
+                for o in range(w.shape[3]):
+                    s = 0.0
+                    for r in range(w.shape[0]):
+                        for q in range(w.shape[1]):
+                            for c in range(x.shape[3]):
+                                s += x[n, h + 2 * r, v + q, c] * w[r, q, c, o]
+                    y[n, h, v, o] = s
+    return y
+
+
+@weft.kernel
+def along_time(x, w, bias):
+    y = torch.empty(x.shape[0], w.shape[0], x.shape[2] - w.shape[2] + 1, dtype=x.dtype)
+    for n in range(x.shape[0]):
+        for o in range(w.shape[0]):
+            for t in range(y.shape[2]):
+                s = 0.0
+                for k in range(w.shape[2]):
+                    for c in range(x.shape[1]):
+                        s += x[n, c, t + k] * w[o, c, k]
+                y[n, o, t] = torch.relu(s + bias[o])
+    return y
+
+
+@weft.kernel
 def contracted(a, b):
     """Over two axes, which do not lie beside each other in both."""
     c = torch.empty(a.shape[1], b.shape[2], dtype=a.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -785,6 +786,42 @@ def test_operands_that_are_one_tensor() -> None:
     x = drawn(72, 72, dtype=torch.bfloat16)
     checked(kernels.product, x, x)
     checked(kernels.product, x, x.T, arch="sm_80")
+
+
+# ---------------------------------------------------------------- windows
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes", "parts"),
+    [
+        (kernels.convolution, ((2, 64, 12, 11), (24, 64, 3, 3)), False),
+        (kernels.convolution, ((3, 70, 9, 13), (70, 70, 2, 3)), False),
+        (kernels.dilated, ((2, 14, 13, 72), (3, 3, 72, 40)), True),
+        (kernels.along_time, ((5, 100, 50), (48, 100, 5), (48,)), False),
+    ],
+    ids=["convolution", "of odd sizes", "dilated", "along_time"],
+)
+def test_what_windows_move_over_is_packed_once(
+    kernel: Any, shapes: tuple[tuple[int, ...], ...], parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each of their points; places at which none begins are rows that are not written."""
+    monkeypatch.setattr(product_search, "PACK_BYTES", 0.01)
+    args = [drawn(*s, dtype=torch.bfloat16, seed=k) for k, s in enumerate(shapes)]
+    found = launches(kernel, *args)
+    plan = found[-1].variant.plan
+    assert isinstance(plan, ProductPlan)
+    assert plan.window is not None
+    assert (plan.window.operand, plan.parts > 1) == (0 if kernel is kernels.dilated else 1, parts)
+    elements = {name: count for name, _, count in found[-1].partial}
+    lines = math.prod(n for k, n in enumerate(shapes[0]) if k != (3 if kernel is kernels.dilated else 1))
+    assert elements["x.packed"] == lines * -(-args[0].shape[3 if kernel is kernels.dilated else 1] // 64) * 64
+    checked(kernel, *args)
+
+
+@pytest.mark.parametrize("shapes", [((1, 3, 40, 40), (64, 3, 7, 7)), ((4, 64, 30, 30), (64, 64, 1, 1))], ids=["few", "one"])
+def test_windows_of_few_channels_are_packed_for_each_of_their_points(shapes: tuple[tuple[int, ...], ...]) -> None:
+    plan = multiplied(kernels.convolution, *(drawn(*s, dtype=torch.bfloat16) for s in shapes))
+    assert plan.window is None
 
 
 # ---------------------------------------------------------------- rows that fold results

@@ -320,9 +320,9 @@ def _launch_products(
     ring = 0 if plan.engine == "fma" or plan.streamed else product_bytes(plan, found)
     boxes = boxes_of(function, found, plan, arrays, sizes) if plan.boxes else ()
     partial, grids = [], []
-    for k, staged in enumerate(plan.staged):
+    for k in range(len(found.operands)):
         if plan.packed and plan.packed[k]:
-            type_, elements = packed_type(function, plan, found, found.operands[k]), packed_elements(found, staged, k, sizes)
+            type_, elements = packed_type(function, plan, found, found.operands[k]), packed_elements(plan, found, k, sizes)
             partial.append((packed_name(found, k), type_, elements))
             grids.append(pack_blocks(function, plan, found, k, variant.facts, sizes))
     if plan.leaves_parts:

@@ -210,6 +210,7 @@ class MatrixEntry(ProductEntry):
                     self.prefetch(late, own)
                     stack.callback(line, "__syncwarp();")
                     stack.enter_context(self.writer.block(f"if (threadIdx.x == {own})"))
+                self.begin_window(begin)
                 stack.enter_context(self.writer.block(turns))
                 line(f"const int32_t place = step % {stages};")
                 line(f"empty[place].wait((step / {stages} % 2) ^ 1);")
@@ -218,6 +219,7 @@ class MatrixEntry(ProductEntry):
                 line(f"full[place].arrive_expect({size});")
                 for k, tile in enumerate(tiles):
                     self.bring_box(tile, k)
+                self.move_window()
             line("return;")
         if self.plan.roomy:
             line(f"weft::increase_registers<{ROOMY[0]}>();")
@@ -242,7 +244,7 @@ class MatrixEntry(ProductEntry):
         lane = found.columns[-1]
         line("// and what is read of their results comes to L2 meanwhile")
         with self.writer.block(f"for (int32_t row = threadIdx.x - {own}; row < {m}; row += {WARP})"):
-            line(f"if (!({self.place_of(found.rows, self.firsts['rows'], 'row', self.wholes['rows'])})) break;")
+            line(f"if (!({self.place_of(found.rows, self.firsts['rows'], 'row', self.wholes['rows'])})) {self.beyond};")
             for v in reads:
                 step = LINE_BYTES // self.function.array(v.array).dtype.size
                 column = self.fresh.fresh(f"{lane}_line")
@@ -309,9 +311,47 @@ class MatrixEntry(ProductEntry):
             offset += self.plan.writing // WARP * rows * width * size
         return found
 
+    def begin_window(self, turn: str) -> None:
+        """Where a window is in its operand, and how many of the points that stay have been brought there."""
+        if (window := self.plan.window) is None:
+            return
+        line, moving = self.writer.line, self.products.over[:-1]
+        line(f"const int32_t chunks = {self.counts[window.along]} / {self.plan.tile[2]};")
+        if turn == "0":
+            line(f"int32_t chunk = 0, {', '.join(f'{self.declare(a)} = 0' for a in moving)};")
+        else:
+            line(f"int32_t chunk = {turn} % chunks;")
+            self.places([self.axes[a] for a in moving], f"{turn} / chunks", self.counts, "")
+
+    def move_window(self) -> None:
+        """On to the next chunk of points, or the next place of the window."""
+        if self.plan.window is None:
+            return
+        line = self.writer.line
+        with ExitStack() as stack:
+            stack.enter_context(self.writer.block("if (++chunk == chunks)"))
+            line("chunk = 0;")
+            for n, a in enumerate(reversed(moving := self.products.over[:-1])):
+                if n == len(moving) - 1:
+                    line(f"++{self.names[a]};")
+                    break
+                stack.enter_context(self.writer.block(f"if (++{self.names[a]} == {self.counts[a]})"))
+                line(f"{self.names[a]} = 0;")
+
+    def moved(self, k: int) -> str:
+        """How many rows further the tile of the k-th operand is where the window is, as what is added to its first row."""
+        window, found = self.plan.window, self.products
+        if window is None or window.operand != k:
+            return ""
+        rows, moves = found.rows if k < len(found.left) else found.columns, []
+        for point, row, step in window.moves:
+            after = "".join(f" * {self.counts[a]}" for a in rows[rows.index(row) + 1 :])
+            moves.append(f" + {self.names[point]}{f' * {step}' if step > 1 else ''}{after}")
+        return "".join(moves)
+
     def bring_box(self, tile: Tile, k: int) -> None:
         rows, points = self.plan.tile[0] if tile.left else self.plan.tile[1], self.plan.tile[2]
-        first, point = self.firsts["rows" if tile.left else "columns"], f"turn * {points}"
+        first, point, moved = self.firsts["rows" if tile.left else "columns"], f"turn * {points}", self.moved(k)
         if k in self.packed:
             rest = ["int(batch)" if self.products.batch else "0"]
         else:
@@ -323,6 +363,8 @@ class MatrixEntry(ProductEntry):
             self.writer.cite(read.location)
         for begin in range(0, rows, rows if tile.staged.along_points else points):
             more = f" + {begin}" if begin else ""
+            if moved:
+                more, point = moved + more, f"chunk * {points}"
             place, row = f"{tile.tile}[place].element{f' + {begin * points}' if begin else ''}", f"int({first}{more})"
             pair = [point, row] if tile.staged.along_points else [row, point]
             self.writer.line(f"weft::tensor_load({place}, {self.maps[k]}, full[place], {', '.join([*pair, *rest])});")

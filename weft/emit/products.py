@@ -6,7 +6,7 @@ How a tile comes to shared memory and what makes results of it differs: `weft.em
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -15,7 +15,7 @@ from weft.emit import entries
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import ALONE, Dependence, dependences, include
-from weft.emit.expressions import PRODUCT, TERNARY, memory_type, register_type
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, memory_type, register_type
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.rough import rough_sweeps
 from weft.emit.text import Writer
@@ -90,7 +90,7 @@ _OWN = """
     outside here row point place square memory u v h g q e group across down now turn turns lane full empty step
     near_row near_rows batch parts part item first_turn stop begin own_points own_row own_column first_own_row
     first_own_column squares bring run warp part_run rank lane line_row line_column first_line crew called called_before
-    first packet packets tile line
+    first packet packets tile line lines chunk chunks
 """
 
 
@@ -285,10 +285,14 @@ class ProductEntry(ValueBody):
         line(f"// {self.shape()}")
         for what, axes in (("rows", found.rows), ("columns", found.columns), ("points", found.over), ("batch", found.batch)):
             self.counts |= {a: self.span(self.axes[a], f"{a}_count") for a in axes}
+            if len(axes) > 1:  # numbers of them are divided by these
+                for a in axes:
+                    count, self.counts[a] = self.counts[a], self.fresh.fresh(f"{a}_own")
+                    line(f"const int32_t {self.counts[a]} = int32_t({count});")
             whole = " * ".join(self.counts[a] for a in axes)
             if len(axes) > 1:
                 self.wholes[what] = self.fresh.fresh(what)
-                line(f"const int64_t {self.wholes[what]} = {whole};")
+                line(f"const int32_t {self.wholes[what]} = {whole};")
             else:
                 self.wholes[what] = whole
         rows = () if plan.streamed else (("rows", plan.tile[0]),)  # all of which a block has
@@ -376,9 +380,20 @@ class ProductEntry(ValueBody):
             self.writer.line(f"const int64_t {name} = {sum_of(first, own)};")
             return f"{name} < {factor(whole)}"
         place = self.fresh.fresh(f"{own}_place" if own.isidentifier() else "place_here")
-        self.writer.line(f"const int64_t {place} = {sum_of(first, own)};")
+        number = sum_of(first, own)
+        self.writer.line(f"const int32_t {place} = {number if first == '0' else f'int32_t({number})'};")
         self.places([self.axes[a] for a in axes], place, self.counts)
-        return f"{place} < {factor(whole)}"
+        return " && ".join([f"{place} < {factor(whole)}", *self.before_ends(axes)])
+
+    def before_ends(self, axes: Iterable[str]) -> list[str]:
+        """That places of axes that go on are before the program's ends."""
+        ends = [] if self.plan.window is None else [(a, self.plan.window.end(a)) for a in axes]
+        return [f"{self.names[a]} < {self.printer.index(e, SUM)}" for a, e in ends if e is not None]
+
+    @property
+    def beyond(self) -> str:
+        """What is done where no result is: none comes after it, unless there are some between that are none."""
+        return "break" if self.plan.window is None else "continue"
 
     def packed_address(self, tile: Tile, k: int) -> str:
         """Where a packet of an operand is that is in packets."""
@@ -592,14 +607,15 @@ class ProductEntry(ValueBody):
                 line(f"const int64_t {run} = {sum_of(self.firsts['columns'], begin)};")
                 here = f"{run} < {self.wholes['columns']}"
             if loop:
-                line(f"if (!({here})) break;" if vector == 1 else f"if ({run} >= {self.wholes['columns']}) break;")
+                line(f"if (!({here})) {self.beyond};" if vector == 1 else f"if ({run} >= {self.wholes['columns']}) break;")
             with nullcontext() if loop else self.writer.block(f"if ({here})"):
                 known = self.run_reads(of_columns, lane, run)
                 if ahead is not None:
                     line(f"if (h + {ahead.depth - 1} < {count}) {ahead.fetch}(h + {ahead.depth - 1});")
                 line("#pragma unroll")
                 with self.writer.block(f"for (int32_t {own.each} = 0; {own.each} < {own.rows}; ++{own.each})"):
-                    line(f"if (!({self.place_of(found.rows, self.firsts['rows'], own.row, self.wholes['rows'])})) break;")
+                    here = self.place_of(found.rows, self.firsts["rows"], own.row, self.wholes["rows"])
+                    line(f"if (!({here})) {self.beyond};")
                     known |= self.run_reads(of_both, lane, run, ahead)
                     self.row(wanted, known, lane, run, "h" if loop else "0", writes, folds)
 

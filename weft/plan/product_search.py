@@ -36,9 +36,11 @@ from weft.plan.product import (
     ring_bytes,
     shared_bytes,
 )
+from weft.plan.window import Window, window_of, windowed
 
-# Rows and columns from which on squares of results pay, and points. Blocks of a grid, and of what an axis has, at the most.
-FEWEST_ROWS, FEWEST_POINTS, MOST_BLOCKS = 16, 8, 1 << 31
+# Rows and columns from which on squares of results pay, and points. Blocks of a grid, and rows, columns or points, at the most:
+# with those of a tile beyond, 32 bits count them.
+FEWEST_ROWS, FEWEST_POINTS, MOST_BLOCKS, MOST_ROWS = 16, 8, 1 << 31, (1 << 31) - (1 << 12)
 # Rows, or columns, that are few; points that are folded for each of their results by itself.
 MOST_FEW, MOST_ENDING = 32, 64
 # Tiles of rows whose blocks run beside each other: they share columns in L2.
@@ -124,7 +126,7 @@ def plan_products(
         return None
     groups = (found.batch, found.rows, found.columns, found.over)
     batch, rows, columns, points = (math.prod(extents[a] for a in axes) for axes in groups)
-    if not batch or not rows or not columns or max(rows, columns, points) >= MOST_BLOCKS:
+    if not batch or not rows or not columns or max(rows, columns, points) > MOST_ROWS:
         return None
     each = sum(function.array(w.array).dtype.size for w in found.sweeps.last)
     work = _Work(found, batch, rows, columns, points, machine, extents, each)
@@ -163,6 +165,9 @@ def _squares(
     if ways and not narrow:
         for other in work.apart(main):
             own = replace(_plain(function, other, pairs, facts, main), apart=other.found.batch)
+            ways += [(other, plan) for plan in _by_matrices(function, own, other, facts, arrays, narrow)]
+        for other, window in work.windows(function):
+            own = replace(_plain(function, other, pairs, facts, main), window=window)
             ways += [(other, plan) for plan in _by_matrices(function, own, other, facts, arrays, narrow)]
     if not ways and not narrow:
         plain = _stored(function, plain, work, facts)
@@ -218,6 +223,22 @@ class _Work:
                 groups = (found.batch, found.rows, found.columns)
                 batch, rows, columns = (math.prod(self.extents[a] for a in axes) for axes in groups)
                 yield replace(self, found=found, batch=batch, rows=rows, columns=columns)
+
+    def windows(self, function: Function) -> Iterator[tuple[_Work, Window]]:
+        """The same with a window that moves over an operand."""
+        factors = multiplied_type(function, self.found, self.points)
+        if factors is None or not self.machine.bulk or factors.size > 2:
+            return
+        for k, operand in enumerate(self.found.operands):
+            read = factor_read(function, factors, self.found, operand)
+            window = window_of(self.found, k, read, MATRIX_LINE // factors.size)
+            if window is not None:
+                found, extents = windowed(self.found, window), window.extents(self.extents)
+                groups = (found.rows, found.columns, found.over)
+                rows, columns, points = (math.prod(extents[a] for a in axes) for axes in groups)
+                if max(rows, columns, points) <= MOST_ROWS:
+                    own = replace(self, found=found, rows=rows, columns=columns, points=points, extents=extents)
+                    yield own, window
 
     def squares(self, plan: ProductPlan) -> int:
         return self.batch * -(-self.rows // plan.tile[0]) * -(-self.columns // plan.tile[1])
@@ -305,7 +326,7 @@ class _Work:
 
     def packing(self, plan: ProductPlan, k: int) -> float:
         """Cycles of a launch that packs the k-th operand."""
-        bytes_ = packed_elements(self.found, plan.staged[k], k, self.extents) * self.found.operands[k].value.type.size * 2
+        bytes_ = packed_elements(plan, self.found, k, self.extents) * self.found.operands[k].value.type.size * 2
         return PACK_CYCLES + bytes_ / (self.machine.multiprocessors * PACK_BYTES)
 
     def by_threads(self, plan: ProductPlan) -> float:
@@ -351,7 +372,7 @@ def _in_packets(function: Function, plain: ProductPlan, work: _Work) -> ProductP
     staged, packed = list(plain.staged), []
     for k, (operand, own) in enumerate(zip(work.found.operands, plain.staged, strict=True)):
         size = packed_type(function, plain, work.found, operand).size
-        few = packed_elements(work.found, own, k, work.extents) <= MOST_PACKED
+        few = packed_elements(plain, work.found, k, work.extents) <= MOST_PACKED
         packed.append((own.vector == 1 or not own.aligned) and size >= WORD and few)
         if packed[-1]:
             staged[k] = Staged(own.along_points, min(RUN, PACKET_BYTES // size))
@@ -377,13 +398,17 @@ def _by_matrices(
     if factors is None:
         return
     count, boxes = range(len(found.operands)), machine.bulk and factors != FLOAT64
-    staged = tuple(_brought(function, work, s, k, factors, facts, arrays) for k, s in enumerate(plain.staged))
+    if plain.window is not None:
+        staged: tuple[Staged, ...] = tuple(Staged(True, 1) for _ in count)
+    else:
+        staged = tuple(_brought(function, work, s, k, factors, facts, arrays) for k, s in enumerate(plain.staged))
     packet = PACKET_BYTES // factors.size
     packed = tuple(not _copied(function, found, k, s, factors, arrays, boxes) for k, s in enumerate(staged))
     staged = tuple(replace(s, vector=packet if own else s.vector) for s, own in zip(staged, packed, strict=True))
-    if any(packed[k] and packed_elements(found, staged[k], k, work.extents) > MOST_PACKED for k in count):
+    plain = replace(plain, staged=staged, packed=packed)
+    if any(packed[k] and packed_elements(plain, found, k, work.extents) > MOST_PACKED for k in count):
         return
-    plain = replace(plain, staged=staged, packed=packed, type=factors.name, boxes=boxes, engine="wgmma" if boxes else "mma")
+    plain = replace(plain, type=factors.name, boxes=boxes, engine="wgmma" if boxes else "mma")
     fewest, most = (FEWEST_BOXES, MOST_BOXES) if boxes else (COPIES_AHEAD, COPIES_AHEAD)
     squares: tuple[Square, ...] = BY_WARPGROUPS if boxes else OF_DOUBLES if factors == FLOAT64 else BY_WARPS
     if narrow:  # what is read once is not packed
