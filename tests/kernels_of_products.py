@@ -243,6 +243,37 @@ def convolution(x, w):
 
 
 @weft.kernel
+def dilated(x, w):
+    """Channels lie side by side, and windows have every other row."""
+    y = torch.empty(x.shape[0], x.shape[1] - 2 * (w.shape[0] - 1), x.shape[2] - w.shape[1] + 1, w.shape[3], dtype=x.dtype)
+    for n in range(x.shape[0]):
+        for h in range(y.shape[1]):
+            for v in range(y.shape[2]):
+                for o in range(w.shape[3]):
+                    s = 0.0
+                    for r in range(w.shape[0]):
+                        for q in range(w.shape[1]):
+                            for c in range(x.shape[3]):
+                                s += x[n, h + 2 * r, v + q, c] * w[r, q, c, o]
+                    y[n, h, v, o] = s
+    return y
+
+
+@weft.kernel
+def along_time(x, w, bias):
+    y = torch.empty(x.shape[0], w.shape[0], x.shape[2] - w.shape[2] + 1, dtype=x.dtype)
+    for n in range(x.shape[0]):
+        for o in range(w.shape[0]):
+            for t in range(y.shape[2]):
+                s = 0.0
+                for k in range(w.shape[2]):
+                    for c in range(x.shape[1]):
+                        s += x[n, c, t + k] * w[o, c, k]
+                y[n, o, t] = torch.relu(s + bias[o])
+    return y
+
+
+@weft.kernel
 def contracted(a, b):
     """Over two axes, which do not lie beside each other in both."""
     c = torch.empty(a.shape[1], b.shape[2], dtype=a.dtype)
@@ -713,3 +744,66 @@ def of_names_of_ours(first, packets):
                     s += first[i, points, tile] * packets[points, tile, j]
             c[i, j] = s
     return c
+
+
+# ---------------------------------------------------------------- rows that fold results
+
+
+@weft.kernel
+def normed_linear(x, w, bias, g):
+    y = torch.empty(x.shape[0], w.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        t = torch.empty(w.shape[0])
+        squares = 0.0
+        for j in range(w.shape[0]):
+            total = 0.0
+            for k in range(x.shape[1]):
+                total += x[i, k] * w[j, k]
+            t[j] = total + bias[j]
+            squares += t[j] * t[j]
+        scale = torch.rsqrt(squares / w.shape[0] + 1e-6)
+        for j in range(w.shape[0]):
+            y[i, j] = t[j] * scale * g[j]
+    return y
+
+
+@weft.kernel
+def weights(q, k):
+    p = torch.empty(q.shape[0], k.shape[0], dtype=q.dtype)
+    for i in range(q.shape[0]):
+        s = torch.empty(k.shape[0])
+        most = torch.tensor(-math.inf)
+        for j in range(k.shape[0]):
+            t = 0.0
+            for c in range(q.shape[1]):
+                t += q[i, c] * k[j, c]
+            s[j] = t
+            most = torch.maximum(most, t)
+        whole = 0.0
+        for j in range(k.shape[0]):
+            whole += torch.exp(s[j] - most)
+        for j in range(k.shape[0]):
+            p[i, j] = torch.exp(s[j] - most) / whole
+    return p
+
+
+@weft.kernel
+def centred(x, w, r):
+    y = torch.empty(x.shape[0], x.shape[1], w.shape[0], dtype=x.dtype)
+    for b in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            t = torch.empty(w.shape[0])
+            s = 0.0
+            for j in range(w.shape[0]):
+                total = 0.0
+                for k in range(x.shape[2]):
+                    total += x[b, i, k] * w[j, k]
+                t[j] = total + r[b, i, j]
+                s += t[j]
+            mean = s / w.shape[0]
+            v = 0.0
+            for j in range(w.shape[0]):
+                v += (t[j] - mean) * (t[j] - mean)
+            for j in range(w.shape[0]):
+                y[b, i, j] = (t[j] - mean) * torch.rsqrt(v / w.shape[0] + 1e-5)
+    return y

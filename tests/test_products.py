@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 
+import weft
 from tests import kernels_of_products as kernels
 from tests.examples import examples
 from tests.kernels_of_products import drawn
@@ -786,6 +788,104 @@ def test_operands_that_are_one_tensor() -> None:
     checked(kernels.product, x, x.T, arch="sm_80")
 
 
+# ---------------------------------------------------------------- windows
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes", "parts"),
+    [
+        (kernels.convolution, ((2, 64, 12, 11), (24, 64, 3, 3)), False),
+        (kernels.convolution, ((3, 70, 9, 13), (70, 70, 2, 3)), False),
+        (kernels.dilated, ((2, 14, 13, 72), (3, 3, 72, 40)), True),
+        (kernels.along_time, ((5, 100, 50), (48, 100, 5), (48,)), False),
+    ],
+    ids=["convolution", "of odd sizes", "dilated", "along_time"],
+)
+def test_what_windows_move_over_is_packed_once(
+    kernel: Any, shapes: tuple[tuple[int, ...], ...], parts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each of their points; places at which none begins are rows that are not written."""
+    monkeypatch.setattr(product_search, "PACK_BYTES", 0.01)
+    args = [drawn(*s, dtype=torch.bfloat16, seed=k) for k, s in enumerate(shapes)]
+    found = launches(kernel, *args)
+    plan = found[-1].variant.plan
+    assert isinstance(plan, ProductPlan)
+    assert plan.window is not None
+    assert (plan.window.operand, plan.parts > 1) == (0 if kernel is kernels.dilated else 1, parts)
+    elements = {name: count for name, _, count in found[-1].partial}
+    lines = math.prod(n for k, n in enumerate(shapes[0]) if k != (3 if kernel is kernels.dilated else 1))
+    assert elements["x.packed"] == lines * -(-args[0].shape[3 if kernel is kernels.dilated else 1] // 64) * 64
+    checked(kernel, *args)
+
+
+@pytest.mark.parametrize("shapes", [((1, 3, 40, 40), (64, 3, 7, 7)), ((4, 64, 30, 30), (64, 64, 1, 1))], ids=["few", "one"])
+def test_windows_of_few_channels_are_packed_for_each_of_their_points(shapes: tuple[tuple[int, ...], ...]) -> None:
+    plan = multiplied(kernels.convolution, *(drawn(*s, dtype=torch.bfloat16) for s in shapes))
+    assert plan.window is None
+
+
+# ---------------------------------------------------------------- rows that fold results
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes", "across"),
+    [
+        (kernels.normed_linear, ((150, 96), (264, 96), (264,), (264,)), 5),
+        (kernels.normed_linear, ((70, 64), (40, 64), (40,), (40,)), 1),
+        (kernels.weights, ((70, 64), (520, 64)), 9),
+        (kernels.centred, ((2, 67, 72), (136, 72), (2, 67, 136)), 3),
+    ],
+    ids=lambda v: v.name if hasattr(v, "name") else "",
+)
+def test_rows_fold_results_that_several_blocks_have(
+    kernel: Any, shapes: tuple[tuple[int, ...], ...], across: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All blocks run at once, and tell each other what their columns fold to; results stay in registers meanwhile."""
+    monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 1e9)
+    args = [drawn(*s, dtype=torch.bfloat16, seed=k) for k, s in enumerate(shapes)]
+    (launch,) = launches(kernel, *args)
+    plan = launch.variant.plan
+    assert isinstance(plan, ProductPlan)
+    assert (plan.across, launch.together, launch.grid[0] % across) == (across, across > 1, 0)
+    checked(kernel, *args)
+
+
+@pytest.mark.parametrize("tile", [((128, 256), (64, 256), 1), ((128, 128), (64, 128), 2), None], ids=["roomy", "two", "crews"])
+def test_rows_fold_results_of_every_kind_of_block(
+    tile: product_search.Square | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 1e9)
+    monkeypatch.setattr(product_search, "BY_WARPGROUPS", (tile,) if tile else ())
+    monkeypatch.setattr(product_search, "BY_CREWS", () if tile else ((64, 128),))
+    monkeypatch.setattr(product_search, "CREWS", 2)
+    shapes = ((5 * 128 + 3, 64), (264, 64), (264,), (264,))
+    args = [drawn(*s, dtype=torch.bfloat16, seed=k) for k, s in enumerate(shapes)]
+    few = Machine(multiprocessors=4)
+    monkeypatch.setattr("weft.pytorch.simulated.machine_for", lambda arch: few)
+    found = examine(kernels.normed_linear, args)
+    (launch,) = planned(found.analysis, 0, found.arrays, found.names, few)
+    plan = launch.variant.plan
+    assert isinstance(plan, ProductPlan)
+    assert (plan.roomy, plan.crews) == ((tile or ((0, 0),))[0] == (128, 256), 1 if tile else 2)
+    checked(kernels.normed_linear, *args)
+
+
+def test_rows_fold_results_in_another_launch_where_that_is_quicker() -> None:
+    """Few rows leave most of the multiprocessors without a block; a result of an odd number of columns is in no packets."""
+    for rows, columns, points in ((64, 4096, 4096), (4000, 333, 64)):
+        shapes = (rows, points), (columns, points), (columns,), (columns,)
+        assert len(launches(kernels.normed_linear, *(weft.TensorSpec("bfloat16", s) for s in shapes))) > 1
+
+
+def test_what_is_read_of_results_is_on_its_way_before_they_are_there() -> None:
+    """To L2 while their square is multiplied, to registers some runs of columns ahead."""
+    halves = [drawn(*s, dtype=torch.bfloat16, seed=k) for k, s in enumerate(((203, 72), (264, 72), (203, 264)))]
+    text = kernels.residual.source(*halves, arch="sm_90a")
+    assert "weft::prefetch_line(r +" in text
+    assert "weft::fetch_if<8, 8>(" in text
+    checked(kernels.residual, *halves)
+
+
 # ---------------------------------------------------------------- texts
 
 
@@ -800,6 +900,7 @@ def test_operands_that_are_one_tensor() -> None:
         ("of_few_rows", kernels.linear_gelu, ("bfloat16[8,4096]", "bfloat16[4096,4096]", "bfloat16[4096]"), "sm_90a"),
         ("of_few_rows_float32", kernels.product, ("float32[3,4096]", "float32[4096,1024]"), "sm_90a"),
         ("in_parts", kernels.product, ("float32[64,65536]", "float32[65536,64]"), "sm_90a"),
+        ("normed", kernels.normed_linear, (HALF, HALF, "bfloat16[512]", "bfloat16[512]"), "sm_90a"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )

@@ -43,7 +43,7 @@ class Lowered:
     which the data choose. scans, states: its scans, of one state a row and of many; recurrences: what rows carry in order;
     outer: the same, of states that grow by outer products.
     columns: what the next nest folds, where the sweeps can do that too. refused: why it has none of them. chain: products whose
-    results are folded again, of such.
+    results are folded again, of such. row_folds: products whose rows fold their results, as sweeps of these.
     """
 
     sweeps: Sweeps | None = None
@@ -56,6 +56,12 @@ class Lowered:
     outer: OuterStates | None = None
     columns: Columns | None = None
     chain: Chain | None = None
+    row_folds: Sweeps | None = None
+
+    @property
+    def multiplied(self) -> Sweeps | None:
+        """The sweeps of which products are planned."""
+        return self.sweeps or self.row_folds
 
 
 @dataclass(frozen=True)
@@ -139,8 +145,9 @@ def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:
         return Lowered(states=found, recurrences=recurrences, outer=_outer(recurrences))
     if isinstance(found, Recurrences):
         return Lowered(recurrences=found, outer=_outer(found))
-    chained = "reduction" in kinds <= {"parallel", "reduction"}
-    return Lowered(refused=found or mapped, chain=_chain(graph, sizes) if chained else None)
+    if not "reduction" in kinds <= {"parallel", "reduction"}:
+        return Lowered(refused=found or mapped)
+    return Lowered(refused=found or mapped, chain=_chain(graph, sizes), row_folds=_row_folds(graph))
 
 
 # The tile graph of a nest. Raises NotTiles.
@@ -176,6 +183,17 @@ def _chain(graph: _Graph, sizes: Collection[str]) -> Chain | None:
 
     try:
         return chain(graph(), sizes)
+    except NotTiles:
+        return None
+
+
+def _row_folds(graph: _Graph) -> Sweeps | None:
+    """Products whose rows fold what is made of their results; None where a nest is no such."""
+    from weft.graph.row_folds import row_folds
+    from weft.graph.tile import NotTiles
+
+    try:
+        return row_folds(graph())
     except NotTiles:
         return None
 

@@ -56,13 +56,15 @@ from weft.plan.product import (
     packed_elements,
     packed_name,
     packed_type,
+    told_words,
 )
 from weft.plan.product import shared_bytes as product_bytes
 from weft.plan.product_search import plan_products
 from weft.plan.quotients import Short, short_of_graph, short_of_statements
 from weft.plan.recurrence import RecurrenceExtents, RecurrencePlan, plan_recurrences, recurrence_memory
 from weft.plan.recurrence import shared_bytes as recurrence_bytes
-from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes, told_words
+from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes
+from weft.plan.scan import told_words as told_words_of_scan
 from weft.plan.state_scan import StateExtents, StatePlan, plan_states, shared_bytes, state_memory
 from weft.plan.threads import ThreadPlan, plan_sharing, plan_threads
 
@@ -89,7 +91,9 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         joint = _joint_launches(where, first, names) or _launches_at_once(where, first, names)
         if joint is not None:
             return (joint[nest - first],)
-    multiplied = None if sweeps is None else _plan_products(where, sweeps, facts, used, names)
+    row_folds = None if where.leaning.apart else analysis.lowered[nest].row_folds
+    products = sweeps or row_folds
+    multiplied = None if products is None else _plan_products(where, products, facts, used, names)
     found = None if sweeps is None or multiplied is not None else _plan_folds(where, sweeps, facts, used, names)
     joining = _plan_joins(function, analysis.lowered[nest].joins, facts, used, names, ranges)
     scan = _plan_scan(where, nest, facts, names)
@@ -99,9 +103,9 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     states = None if ordered is not None and _apart(where, nest, facts) else _plan_states(where, nest, facts, names)
     if placed is not None:
         made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), placed.plan), placed)
-    elif sweeps is not None and multiplied is not None:
-        facts = replace(facts, without=frozenset(used) - sweeps.arrays)
-        made = _launch_products(function, own, sweeps, Variant(nest, facts, multiplied[0]), used, names, *multiplied)
+    elif products is not None and multiplied is not None:
+        facts = replace(facts, without=frozenset(used) - products.arrays)
+        made = _launch_products(function, own, products, Variant(nest, facts, multiplied[0]), used, names, *multiplied)
     elif sweeps is not None and found is not None:
         facts = replace(facts, without=frozenset(used) - sweeps.arrays)
         made = _launch_folds(function, own, sweeps, Variant(nest, facts, found[0]), *found)
@@ -131,7 +135,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     else:
         threads = plan_threads(own, facts, math.prod(extents))
         made = (_launch_threads(Variant(nest, facts, threads), entry, extents, _RARE_GRID if own.rare else _LARGEST_GRID),)
-    if not where.steps and not where.when and isinstance(made[0].variant.plan, _AWAITING):
+    if not where.steps and not where.when and isinstance(made[0].variant.plan, _AWAITING) and not made[0].together:
         variant = replace(made[0].variant, awaits=not where.first, allows=not where.last)
         made = tuple(replace(one, variant=variant, dependent=one.dependent or (k == 0 and not where.first))
                      for k, one in enumerate(made))  # fmt: skip
@@ -318,21 +322,26 @@ def _launch_products(
     ring = 0 if plan.engine == "fma" or plan.streamed else product_bytes(plan, found)
     boxes = boxes_of(function, found, plan, arrays, sizes) if plan.boxes else ()
     partial, grids = [], []
-    for k, staged in enumerate(plan.staged):
+    for k in range(len(found.operands)):
         if plan.packed and plan.packed[k]:
-            type_, elements = packed_type(function, plan, found, found.operands[k]), packed_elements(found, staged, k, sizes)
+            type_, elements = packed_type(function, plan, found, found.operands[k]), packed_elements(plan, found, k, sizes)
             partial.append((packed_name(found, k), type_, elements))
             grids.append(pack_blocks(function, plan, found, k, variant.facts, sizes))
     if plan.leaves_parts:
         squares = extents.parts
         partial += [(f"{f.names[0]}.parts", f.types[0], squares * plan.parts * math.prod(plan.tile[:2])) for f in found.folds]
         grids.append(extents.blocks)
+    if plan.across > 1:
+        told = extents.parts * plan.tile[0]
+        partial += [(f"{f.names[0]}.told", INT64, told * told_words(f)) for stage in found.across for f in stage]
     grids.append(extents.parts * plan.pieces if plan.leaves_parts else extents.blocks)
     product = len(grids) - (2 if plan.leaves_parts else 1)  # before it what packs operands, after it what combines parts
     launches = []
     for k, (entry, blocks) in enumerate(zip(entries.of_products(nest, plan), grids, strict=True)):
         threads = plan.threads if k == product else PACK_BLOCK if k < product else WARP * plan.combining
-        own = Launch(variant, entry, (blocks, 1, 1), (threads, 1, 1), partial=tuple(partial), dependent=k > 0)
+        own = Launch(
+            variant, entry, (blocks, 1, 1), (threads, 1, 1), partial=tuple(partial), dependent=k > 0, together=plan.across > 1
+        )
         launches.append(replace(own, shared=ring, boxes=boxes, cluster=plan.cluster) if k == product else own)
     return tuple(launches)
 
@@ -440,7 +449,7 @@ def _launch_scan(
 ) -> Launch:
     assert scans is not None
     words = TURNS_TOLD * extents.rows * extents.parts
-    partial = tuple((f"{s.names[0]}.told", INT64, words * told_words(s)) for s in scans.scans) if plan.shared else ()
+    partial = tuple((f"{s.names[0]}.told", INT64, words * told_words_of_scan(s)) for s in scans.scans) if plan.shared else ()
     grid = (min(_LARGEST_GRID, extents.blocks), extents.parts, 1)
     block = (plan.threads, plan.teams, 1)
     ring = ring_bytes(function, scans, plan, variant.facts)

@@ -114,7 +114,7 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         from weft.emit.products import emit as emit_products
         from weft.emit.square_products import SquareEntry
 
-        sweeps = analysis.lowered[variant.nest].sweeps
+        sweeps = analysis.lowered[variant.nest].multiplied
         assert sweeps is not None
         by_squares = SquareEntry if variant.plan.engine == "fma" else MatrixEntry
         entry = FewRowsEntry if variant.plan.streamed else by_squares

@@ -8,17 +8,20 @@ Tiles of the operands come to a ring of places in shared memory, some turns ahea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from weft.emit.expressions import memory_type, register_type
 from weft.emit.products import Fragment, ProductEntry, Tile
 from weft.emit.rings import given_back
 from weft.graph.products import SUMS, Operand
-from weft.graph.tile import Fold
+from weft.graph.tile import Fold, Read
 from weft.loops.types import FLOAT64
 from weft.plan.fold import WARP, axis_along
-from weft.plan.product import LINE_PAD, ProductPlan, factor_read, own_factors, ring_bytes
+from weft.plan.product import LINE_PAD, ROOMY, ProductPlan, factor_read, late_reads, own_factors, ring_bytes, told_words
+
+LINE_BYTES = 128  # of a line of L2
+AHEAD_WORDS = 32  # of a thread: what is read of each result by itself, of the runs of columns that come next
 
 
 @dataclass
@@ -52,6 +55,10 @@ class MatrixEntry(ProductEntry):
     @property
     def lane_column(self) -> str:
         return f"lane % 4 * {self.plan.run}"
+
+    @property
+    def ahead_words(self) -> int:
+        return AHEAD_WORDS
 
     def total(self, f: Fold, column: str) -> str:
         own, at = self.totals[f.results[0]], f"({column})" if " " in column else column
@@ -97,7 +104,27 @@ class MatrixEntry(ProductEntry):
         if self.plan.exchanged:  # threads of a quad have pairs of columns; eight neighbours each are better to write
             for own in self.accumulators():
                 self.writer.line(f"weft::exchange_quads({own});")
+        if self.plan.across:
+            self.fold_rows()
         results()
+
+    def fold_rows(self) -> None:
+        """What rows fold of results, stage after stage: of a thread's columns, then of all that blocks tell each other."""
+        line, (m, _, _), rows = self.writer.line, self.plan.tile, self.fragment.rows
+        for stage in self.products.across:
+            for f in stage:
+                own = self.of_rows[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_of_rows")
+                line(f"{register_type(f.types[0])} {own}[{rows}];")
+                self.unrolled([f"for (int32_t u = 0; u < {rows}; ++u)"], f"{own}[u] = {self.algebra(f)}::identity();")
+            self.go_through_results([e for f in stage for e in f.parts], (), stage)
+            self.rows_known += stage
+            for f in stage:
+                name, place = self.of_rows[f.results[0]], "nullptr, 0"
+                if self.plan.across > 1:
+                    words = m * told_words(f)
+                    place = f"{self.told[f.results[0]]} + int64_t({self.number} - part) * {words}, part"
+                template = f"{self.algebra(f)}, {self.plan.across}, {m}"
+                line(f"weft::combine_across<{template}>({name}, {place}, first_own_row);")
 
     # ---------------------------------------------------------------- operands
 
@@ -149,7 +176,7 @@ class MatrixEntry(ProductEntry):
         """Blocks stay and go from square to square: a warp brings the tiles of all turns, as their places become free, while
         warpgroups multiply them, and write.
         """
-        line, stages, own = self.writer.line, self.plan.stages, self.plan.threads - 32
+        line, stages, own = self.writer.line, self.plan.stages, self.plan.writing
         tiles = self.ring()
         crews, warps = self.plan.crews, self.plan.folding // WARP
         line(f"__shared__ weft::Mbarrier full[{stages}], empty[{stages}]{f', called[{crews}]' if crews > 1 else ''};")
@@ -171,10 +198,20 @@ class MatrixEntry(ProductEntry):
         line("int32_t step = 0;  // turns of all squares so far")
         begin, stop = self.own_turns()
         turns = f"for (int32_t turn = {begin}; turn < {stop}; ++turn, ++step)"
+        late = self.late_reads
         with self.writer.block(f"if (threadIdx.x >= {own})"):
             line("// this warp brings the tiles of all turns, as their places become free")
-            line(f"if (threadIdx.x > {own}) return;")
-            with self.each_square(), self.writer.block(turns):
+            if self.plan.roomy:
+                line(f"weft::decrease_registers<{ROOMY[1]}>();")
+            if self.plan.roomy or not late:
+                line(f"if (threadIdx.x > {own + WARP - 1 if late else own}) return;")
+            with self.each_square(), ExitStack() as stack:
+                if late:
+                    self.prefetch(late, own)
+                    stack.callback(line, "__syncwarp();")
+                    stack.enter_context(self.writer.block(f"if (threadIdx.x == {own})"))
+                self.begin_window(begin)
+                stack.enter_context(self.writer.block(turns))
                 line(f"const int32_t place = step % {stages};")
                 line(f"empty[place].wait((step / {stages} % 2) ^ 1);")
                 rows = sum(self.plan.tile[0] if t.left else self.plan.tile[1] for t in tiles)
@@ -182,7 +219,10 @@ class MatrixEntry(ProductEntry):
                 line(f"full[place].arrive_expect({size});")
                 for k, tile in enumerate(tiles):
                     self.bring_box(tile, k)
+                self.move_window()
             line("return;")
+        if self.plan.roomy:
+            line(f"weft::increase_registers<{ROOMY[0]}>();")
         self.places_of_thread()
         if crews > 1:
             line("// each of the crews has squares of its own: one multiplies while another writes")
@@ -192,6 +232,27 @@ class MatrixEntry(ProductEntry):
         with self.each_square(by_crews=crews > 1):
             self.multiply_squares(tiles, turns, begin)
             self.finish()
+
+    @property
+    def late_reads(self) -> list[Read]:
+        """What is read of each result by itself, in packets."""
+        return late_reads(self.products, self.products.columns[-1]) if self.plan.vector > 1 else []
+
+    def prefetch(self, reads: list[Read], own: int) -> None:
+        """What is read of a square's results is on its way to L2 while it is multiplied."""
+        (m, n, _), line, found = self.plan.tile, self.writer.line, self.products
+        lane = found.columns[-1]
+        line("// and what is read of their results comes to L2 meanwhile")
+        with self.writer.block(f"for (int32_t row = threadIdx.x - {own}; row < {m}; row += {WARP})"):
+            line(f"if (!({self.place_of(found.rows, self.firsts['rows'], 'row', self.wholes['rows'])})) {self.beyond};")
+            for v in reads:
+                step = LINE_BYTES // self.function.array(v.array).dtype.size
+                column = self.fresh.fresh(f"{lane}_line")
+                stop = f"weft::minimum<int64_t>({self.firsts['columns']} + {n}, {self.wholes['columns']})"
+                header = f"for (int64_t {column} = {self.firsts['columns']}; {column} < {stop}; {column} += {step})"
+                self.writer.cite(v.location)
+                with self.spelled({lane: column}), self.writer.block(header):
+                    line(f"weft::prefetch_line({self.address(v.array, v.index)});")
 
     def multiply_squares(self, tiles: list[Tile], turns: str, begin: str) -> None:
         """All turns of a square, by warpgroups."""
@@ -228,6 +289,7 @@ class MatrixEntry(ProductEntry):
             first, step = f"{first} + crew * {step}", f"{self.plan.crews} * {step}"
         with self.writer.block(f"for (int32_t {number} = {first}; {number} < squares; {number} += {step})"):
             self.square(number)
+            self.number = number
             yield
 
     def own_turns(self) -> tuple[str, str]:
@@ -249,9 +311,47 @@ class MatrixEntry(ProductEntry):
             offset += self.plan.writing // WARP * rows * width * size
         return found
 
+    def begin_window(self, turn: str) -> None:
+        """Where a window is in its operand, and how many of the points that stay have been brought there."""
+        if (window := self.plan.window) is None:
+            return
+        line, moving = self.writer.line, self.products.over[:-1]
+        line(f"const int32_t chunks = {self.counts[window.along]} / {self.plan.tile[2]};")
+        if turn == "0":
+            line(f"int32_t chunk = 0, {', '.join(f'{self.declare(a)} = 0' for a in moving)};")
+        else:
+            line(f"int32_t chunk = {turn} % chunks;")
+            self.places([self.axes[a] for a in moving], f"{turn} / chunks", self.counts, "")
+
+    def move_window(self) -> None:
+        """On to the next chunk of points, or the next place of the window."""
+        if self.plan.window is None:
+            return
+        line = self.writer.line
+        with ExitStack() as stack:
+            stack.enter_context(self.writer.block("if (++chunk == chunks)"))
+            line("chunk = 0;")
+            for n, a in enumerate(reversed(moving := self.products.over[:-1])):
+                if n == len(moving) - 1:
+                    line(f"++{self.names[a]};")
+                    break
+                stack.enter_context(self.writer.block(f"if (++{self.names[a]} == {self.counts[a]})"))
+                line(f"{self.names[a]} = 0;")
+
+    def moved(self, k: int) -> str:
+        """How many rows further the tile of the k-th operand is where the window is, as what is added to its first row."""
+        window, found = self.plan.window, self.products
+        if window is None or window.operand != k:
+            return ""
+        rows, moves = found.rows if k < len(found.left) else found.columns, []
+        for point, row, step in window.moves:
+            after = "".join(f" * {self.counts[a]}" for a in rows[rows.index(row) + 1 :])
+            moves.append(f" + {self.names[point]}{f' * {step}' if step > 1 else ''}{after}")
+        return "".join(moves)
+
     def bring_box(self, tile: Tile, k: int) -> None:
         rows, points = self.plan.tile[0] if tile.left else self.plan.tile[1], self.plan.tile[2]
-        first, point = self.firsts["rows" if tile.left else "columns"], f"turn * {points}"
+        first, point, moved = self.firsts["rows" if tile.left else "columns"], f"turn * {points}", self.moved(k)
         if k in self.packed:
             rest = ["int(batch)" if self.products.batch else "0"]
         else:
@@ -263,6 +363,8 @@ class MatrixEntry(ProductEntry):
             self.writer.cite(read.location)
         for begin in range(0, rows, rows if tile.staged.along_points else points):
             more = f" + {begin}" if begin else ""
+            if moved:
+                more, point = moved + more, f"chunk * {points}"
             place, row = f"{tile.tile}[place].element{f' + {begin * points}' if begin else ''}", f"int({first}{more})"
             pair = [point, row] if tile.staged.along_points else [row, point]
             self.writer.line(f"weft::tensor_load({place}, {self.maps[k]}, full[place], {', '.join([*pair, *rest])});")

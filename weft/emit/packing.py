@@ -9,7 +9,7 @@ from weft.emit.cpp_body import factor
 from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.products import ProductEntry, Tile
 from weft.graph.tile import Axis, Read
-from weft.plan.product import PACK_BLOCK, RUN, TURNED, packed_type, runs_along, turned_read, widened_read
+from weft.plan.product import PACK_BLOCK, RUN, TURNED, packed_points, packed_type, runs_along, turned_read, widened_read
 
 BYTES = 16  # neighbours that come together
 
@@ -32,7 +32,9 @@ class PackEntry(ProductEntry):
     def packed_operand(self, tile: Tile, k: int) -> None:
         line, found = self.writer.line, self.products
         rows = found.rows if tile.left else found.columns
-        lane, lines = (found.over, rows) if tile.staged.along_points else (rows, found.over)
+        points = packed_points(self.plan, found, k)
+        self.names |= dict.fromkeys({*found.over} - {*points}, "0")  # of a window that moves over it
+        lane, lines = (points, rows) if tile.staged.along_points else (rows, points)
         lines = (*found.batch, *lines)
         for a in (*lines, *lane):  # what is packed has less than 2^31 elements
             count = self.span(self.axes[a], f"{a}_count")
@@ -47,25 +49,34 @@ class PackEntry(ProductEntry):
         line(f"// a thread packs {packet} neighbours of a line")
         line(f"const int32_t packets = ({whole} + {packet - 1}) / {packet};")
         line(f"const int32_t place = blockIdx.x * {PACK_BLOCK} + threadIdx.x;")
-        line(f"if (place >= {' * '.join(factor(self.counts[a]) for a in lines)} * packets) return;")
-        self.places([self.axes[a] for a in lines], "place / packets", self.counts)
-        line(f"const int32_t first = place % packets * {packet};")
+        whole_lines, to = " * ".join(factor(self.counts[a]) for a in lines), "place"
+        line(f"if (place >= {whole_lines} * packets) return;")
+        if len(points) < len(found.over):  # neighbouring threads have neighbouring lines, which memory has side by side
+            line(f"const int32_t lines = {whole_lines};")
+            self.places([self.axes[a] for a in lines], "place % lines", self.counts)
+            line(f"const int32_t first = place / lines * {packet};")
+            to = "(place % lines * packets + place / lines)"
+        else:
+            self.places([self.axes[a] for a in lines], "place / packets", self.counts)
+            line(f"const int32_t first = place % packets * {packet};")
         read = widened_read(found, tile.operand)
         line(f"{register_type(tile.operand.value.type)} run[{packet}] = {{}};")
         if read is not None and not runs_along(found, read, lane[-1], self.facts):
             read = None  # that comes in packets
-        if len(lane) == 1 and read is not None:
+        if len(lane) == 1 and read is not None and self.plan.window is None:
             self.names[lane[0]] = "first"
             self.run_of(tile, read, lane[0])
         else:
             axes = [self.axes[a] for a in lane]
             self.places(axes, "first", self.counts, "")
+            if self.plan.window is not None:
+                read = None  # a packet of it may go on beyond what there is
             if read is not None:  # within one line of the fastest axis
                 with self.writer.block(f"if ({self.names[lane[-1]]} + {packet} <= {self.counts[lane[-1]]})"):
                     self.run_of(tile, read, lane[-1])
             with self.writer.block("else") if read is not None else nullcontext():
                 self.one_by_one(tile, axes, whole)
-        line(f"weft::store<{packet}>({self.packed[k]} + int64_t(place) * {packet}, run);")
+        line(f"weft::store<{packet}>({self.packed[k]} + int64_t({to}) * {packet}, run);")
 
     def turned_operand(self, tile: Tile, k: int, read: Read) -> None:
         """Bytes that memory has along the rows, along the points: a block turns a square of them in shared memory."""
@@ -123,7 +134,7 @@ class PackEntry(ProductEntry):
         line = self.writer.line
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t e = 0; e < {tile.staged.vector}; ++e)"):
-            with self.writer.block(f"if (first + e < {whole})"):
+            with self.writer.block(f"if ({' && '.join([f'first + e < {whole}', *self.before_ends(a.name for a in lane)])})"):
                 self.compute(tile, {}, "run[e]")
             with ExitStack() as stack:
                 for n, axis in enumerate(reversed(lane)):

@@ -6,7 +6,7 @@ How a tile comes to shared memory and what makes results of it differs: `weft.em
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -15,7 +15,7 @@ from weft.emit import entries
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import ALONE, Dependence, dependences, include
-from weft.emit.expressions import PRODUCT, TERNARY, memory_type, register_type
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, memory_type, register_type
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.rough import rough_sweeps
 from weft.emit.text import Writer
@@ -23,7 +23,7 @@ from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.products import Operand, Products
 from weft.graph.sweeps import Sweep, Sweeps
-from weft.graph.tile import Fold, Map, Read, names_of, starts_neutral, uses_of_write
+from weft.graph.tile import Fold, Map, Read, Write, names_of, starts_neutral, uses_of_write
 from weft.loops.ir import Const, Expr, Function, Op, Ref, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
@@ -32,6 +32,7 @@ from weft.plan.merged import told_apart
 from weft.plan.product import (
     LINE_PAD,
     RUN,
+    WORD,
     ProductPlan,
     Staged,
     made_of,
@@ -62,7 +63,8 @@ def emit(
 
     found = plan.arranged(rough_sweeps(sweeps, None, function)[0])
     packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
-    others = ["weft/cluster.cuh"] if plan.cluster > 1 else []
+    others = ["weft/cluster.cuh"] if plan.cluster > 1 else ["weft/across.cuh"] if plan.across else []
+    others += ["weft/registers.cuh"] if plan.roomy else []
     others += ["weft/byte_tile.cuh"] if any(turned_read(function, plan, found, k, facts) is not None for k in packed) else []
     for header in sorted((kind.included(plan), "weft/team.cuh", *others)):
         writer.line(f'#include "{header}"')
@@ -88,7 +90,7 @@ _OWN = """
     outside here row point place square memory u v h g q e group across down now turn turns lane full empty step
     near_row near_rows batch parts part item first_turn stop begin own_points own_row own_column first_own_row
     first_own_column squares bring run warp part_run rank lane line_row line_column first_line crew called called_before
-    first packet packets tile line
+    first packet packets tile line lines chunk chunks
 """
 
 
@@ -124,6 +126,17 @@ class Fragment:
     run: int
     column: str
     each: str = "u"
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What is read of results before their runs of columns are gone through: `depth` runs of them. fetch: the name of what
+    begins to read those of a run; packets: where they are, by the names of reads.
+    """
+
+    depth: int
+    fetch: str
+    packets: Mapping[str, str]
 
 
 @dataclass
@@ -170,6 +183,10 @@ class ProductEntry(ValueBody):
         self.packed: dict[int, str] = {}  # where operands are in packets
         self.squares: dict[str, str] = {}  # tiles of rows and of columns
         self.totals: dict[str, str] = {}
+        self.told: dict[str, str] = {}  # what blocks tell each other through
+        self.of_rows: dict[str, str] = {}  # what rows fold
+        self.rows_known: tuple[Fold, ...] = ()  # of that, what has been folded
+        self.number = ""  # of a square
         self.whole: dict[str, str] = {}  # where a column's total is, when it is no register of `total`
 
     # ---------------------------------------------------------------- the kernel
@@ -182,7 +199,7 @@ class ProductEntry(ValueBody):
 
     def bounds(self) -> str:
         """How many threads a block has, and blocks a multiprocessor and a cluster."""
-        resident = f", {self.plan.resident}" if self.plan.resident > 1 else ""
+        resident = f", {self.plan.resident}" if self.plan.resident > 1 or self.plan.roomy else ""
         cluster = f" __cluster_dims__({self.plan.cluster}, 1, 1)" if self.plan.cluster > 1 else ""
         return f"__launch_bounds__({self.plan.threads}{resident}){cluster}"
 
@@ -228,7 +245,11 @@ class ProductEntry(ValueBody):
             for f in self.products.folds:
                 name = self.parts[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_parts")
                 given.append(f"{register_type(f.types[0])}* {name}")
-        return [*given, "const int64_t parts"] if self.packed or self.parts else given
+        if self.plan.across > 1:
+            for f in (f for stage in self.products.across for f in stage):
+                name = self.told[f.results[0]] = self.fresh.fresh(f"{f.names[0]}_told")
+                given.append(f"uint64_t* {name}")
+        return [*given, "const int64_t parts"] if self.packed or self.parts or self.told else given
 
     def shape(self) -> str:
         """What a block and a thread have, in words."""
@@ -264,10 +285,14 @@ class ProductEntry(ValueBody):
         line(f"// {self.shape()}")
         for what, axes in (("rows", found.rows), ("columns", found.columns), ("points", found.over), ("batch", found.batch)):
             self.counts |= {a: self.span(self.axes[a], f"{a}_count") for a in axes}
+            if len(axes) > 1:  # numbers of them are divided by these
+                for a in axes:
+                    count, self.counts[a] = self.counts[a], self.fresh.fresh(f"{a}_own")
+                    line(f"const int32_t {self.counts[a]} = int32_t({count});")
             whole = " * ".join(self.counts[a] for a in axes)
             if len(axes) > 1:
                 self.wholes[what] = self.fresh.fresh(what)
-                line(f"const int64_t {self.wholes[what]} = {whole};")
+                line(f"const int32_t {self.wholes[what]} = {whole};")
             else:
                 self.wholes[what] = whole
         rows = () if plan.streamed else (("rows", plan.tile[0]),)  # all of which a block has
@@ -286,7 +311,11 @@ class ProductEntry(ValueBody):
             number = f"{factor(number)} % ({rows} * {columns})"
         if not number.isidentifier():
             line(f"const int32_t square = {number};")
-        if plan.near > 1:
+        if plan.across:
+            row, column = f"square / {columns}", "part" if plan.across > 1 else "0"
+            if plan.across > 1:
+                line(f"const int32_t part = square % {columns};")
+        elif plan.near > 1:
             line(f"const int32_t near_row = square / ({plan.near} * {columns}) * {plan.near};")
             line(f"const int32_t near_rows = weft::minimum<int32_t>({rows} - near_row, {plan.near});")
             row = f"near_row + square % ({plan.near} * {columns}) % near_rows"
@@ -351,9 +380,20 @@ class ProductEntry(ValueBody):
             self.writer.line(f"const int64_t {name} = {sum_of(first, own)};")
             return f"{name} < {factor(whole)}"
         place = self.fresh.fresh(f"{own}_place" if own.isidentifier() else "place_here")
-        self.writer.line(f"const int64_t {place} = {sum_of(first, own)};")
+        number = sum_of(first, own)
+        self.writer.line(f"const int32_t {place} = {number if first == '0' else f'int32_t({number})'};")
         self.places([self.axes[a] for a in axes], place, self.counts)
-        return f"{place} < {factor(whole)}"
+        return " && ".join([f"{place} < {factor(whole)}", *self.before_ends(axes)])
+
+    def before_ends(self, axes: Iterable[str]) -> list[str]:
+        """That places of axes that go on are before the program's ends."""
+        ends = [] if self.plan.window is None else [(a, self.plan.window.end(a)) for a in axes]
+        return [f"{self.names[a]} < {self.printer.index(e, SUM)}" for a, e in ends if e is not None]
+
+    @property
+    def beyond(self) -> str:
+        """What is done where no result is: none comes after it, unless there are some between that are none."""
+        return "break" if self.plan.window is None else "continue"
 
     def packed_address(self, tile: Tile, k: int) -> str:
         """Where a packet of an operand is that is in packets."""
@@ -534,10 +574,17 @@ class ProductEntry(ValueBody):
         raise NotImplementedError
 
     def results(self, own: Fragment | None = None) -> None:
-        """What is written once a result: columns in runs, each in all of the thread's rows."""
+        """What is written once a result."""
+        writes = self.products.sweeps.last
+        self.go_through_results([e for w in writes for e in uses_of_write(w)], writes, (), own)
+
+    def go_through_results(
+        self, exprs: Sequence[Expr], writes: Sequence[Write], folds: Sequence[Fold], own: Fragment | None = None
+    ) -> None:
+        """What is written, or folded, once a result: columns in runs, each in all of the thread's rows. exprs: of these."""
         line, found, vector = self.writer.line, self.products, self.plan.vector
         own = own or (Fragment(1, "own_row", 1, self.plan.run, "own_column") if self.whole else self.fragment)
-        exprs = [*(e for w in found.sweeps.last for e in uses_of_write(w)), *found.inits]
+        exprs = [*exprs, *found.inits]
         wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold)]
         once = [v for v in wanted if set(v.axes) <= set(found.batch)]
         self.statements(tuple(map(self.let, once)))
@@ -545,11 +592,13 @@ class ProductEntry(ValueBody):
         lane = found.columns[-1]
         runs = [v for v in result_reads(found, lane) if v in wanted] if vector > 1 else []
         of_columns = [v for v in runs if not set(v.axes) & set(found.rows)]
+        of_both = [v for v in runs if v not in of_columns]
         inside = own.run // vector
         begin = own.column if inside == 1 else f"{own.column.replace('h', f'(h / {inside})')} + h % {inside}"
         begin += f" * {vector}" if inside > 1 and vector > 1 else ""
         count, run = own.runs * inside, ""
         loop = [] if self.whole and count == 1 else [f"for (int32_t h = 0; h < {count}; ++h)"]
+        ahead = self.ahead(of_both, own, count, begin, lane) if loop else None
         with self.unrolled_block(loop):
             if vector == 1:
                 here = self.place_of(found.columns, self.firsts["columns"], begin, self.wholes["columns"])
@@ -558,29 +607,80 @@ class ProductEntry(ValueBody):
                 line(f"const int64_t {run} = {sum_of(self.firsts['columns'], begin)};")
                 here = f"{run} < {self.wholes['columns']}"
             if loop:
-                line(f"if (!({here})) break;" if vector == 1 else f"if ({run} >= {self.wholes['columns']}) break;")
+                line(f"if (!({here})) {self.beyond};" if vector == 1 else f"if ({run} >= {self.wholes['columns']}) break;")
             with nullcontext() if loop else self.writer.block(f"if ({here})"):
                 known = self.run_reads(of_columns, lane, run)
+                if ahead is not None:
+                    line(f"if (h + {ahead.depth - 1} < {count}) {ahead.fetch}(h + {ahead.depth - 1});")
                 line("#pragma unroll")
                 with self.writer.block(f"for (int32_t {own.each} = 0; {own.each} < {own.rows}; ++{own.each})"):
-                    line(f"if (!({self.place_of(found.rows, self.firsts['rows'], own.row, self.wholes['rows'])})) break;")
-                    known |= self.run_reads([v for v in runs if v not in of_columns], lane, run)
-                    self.row(wanted, known, lane, run, "h" if loop else "0")
+                    here = self.place_of(found.rows, self.firsts["rows"], own.row, self.wholes["rows"])
+                    line(f"if (!({here})) {self.beyond};")
+                    known |= self.run_reads(of_both, lane, run, ahead)
+                    self.row(wanted, known, lane, run, "h" if loop else "0", writes, folds)
 
-    def run_reads(self, reads: list[Read], lane: str, run: str) -> dict[str, str]:
-        """Read what lies along the columns, in packets."""
+    @property
+    def ahead_words(self) -> int:
+        """What a thread has of results that come next, at the most."""
+        return 0
+
+    def ahead(self, reads: list[Read], own: Fragment, count: int, begin: str, lane: str) -> Ahead | None:
+        """Begin to read what each result has of its own, some runs of columns before they are gone through; None where there is
+        nothing, or no room.
+        """
+        line, vector = self.writer.line, self.plan.vector
+        words = sum(own.rows * vector * self.function.array(v.array).dtype.size // WORD for v in reads)
+        depth = min(count, self.ahead_words // words) if words else 0
+        if depth < 2:
+            return None
+        packets = {v.name: self.fresh.fresh(f"{v.array}_ahead") for v in reads}
+        for v in reads:
+            type_ = memory_type(self.function.array(v.array).dtype)
+            line(f"weft::Run<{type_}, {vector}> {packets[v.name]}[{depth}][{own.rows}];")
+        fetch = self.fresh.fresh("fetch_ahead")
+        with self.writer.block(f"const auto {fetch} = [&](const int32_t h)", "};"):
+            run = self.fresh.fresh(f"{lane}_run")
+            line(f"const int64_t {run} = {sum_of(self.firsts['columns'], begin)};")
+            line("#pragma unroll")
+            with self.writer.block(f"for (int32_t {own.each} = 0; {own.each} < {own.rows}; ++{own.each})"):
+                here = self.place_of(self.products.rows, self.firsts["rows"], own.row, self.wholes["rows"])
+                for v in reads:
+                    self.writer.cite(v.location)
+                    with self.spelled({lane: run}):
+                        address, width = self.address(v.array, v.index), self.width(v.array, vector)
+                        asked = f"weft::fetch_if<{vector}, {width}>({run} < {self.wholes['columns']} && {here}, {address})"
+                        line(f"{packets[v.name]}[h % {depth}][{own.each}] = {asked};")
+        self.unrolled([f"for (int32_t h = 0; h < {depth - 1}; ++h)"], f"{fetch}(h);")
+        return Ahead(depth, fetch, packets)
+
+    def run_reads(self, reads: list[Read], lane: str, run: str, ahead: Ahead | None = None) -> dict[str, str]:
+        """Read what lies along the columns, in packets, or take what has been read."""
         known, vector = {}, self.plan.vector
         for v in reads:
             self.writer.cite(v.location)
             known[v.name] = tile = self.fresh.fresh(f"{v.array}_run")
             self.writer.line(f"{register_type(self.function.array(v.array).dtype)} {tile}[{vector}];")
             with self.spelled({lane: run}):
-                packet = f"weft::fetch<{vector}, {self.width(v.array, vector)}>({self.address(v.array, v.index)})"
+                if ahead is None:
+                    packet = f"weft::fetch<{vector}, {self.width(v.array, vector)}>({self.address(v.array, v.index)})"
+                else:
+                    packet = f"{ahead.packets[v.name]}[h % {ahead.depth}][u]"
                 self.writer.line(f"weft::unpack({packet}, {tile});")
         return known
 
-    def row(self, wanted: list[Read | Map], known: dict[str, str], lane: str, run: str, which: str) -> None:
+    def row(
+        self,
+        wanted: list[Read | Map],
+        known: dict[str, str],
+        lane: str,
+        run: str,
+        which: str,
+        writes: Sequence[Write],
+        folds: Sequence[Fold],
+    ) -> None:
         """The columns of a run in one row. which: the number of the run, as C++."""
+        for f in self.rows_known:
+            self.folded(f, f"{self.of_rows[f.results[0]]}[u]")
         vector, line, found = self.plan.vector, self.writer.line, self.products
         wanted = [v for v in wanted if v.name not in known]
         early = [v for v in wanted if not set(v.axes) & set(found.columns)] if vector > 1 else []
@@ -588,11 +688,13 @@ class ProductEntry(ValueBody):
         wanted = [v for v in wanted if v not in early]
         if vector == 1:
             self.result(wanted, which)
-            for w in found.sweeps.last:
+            for w in writes:
                 self.write(w)
+            for f in folds:
+                self.fold(f, f"{self.of_rows[f.results[0]]}[u]")
             return
         stores = {}
-        for w in found.sweeps.last:
+        for w in writes:
             stores[w] = self.fresh.fresh(f"{w.array}_run")
             line(f"{register_type(w.value.type)} {stores[w]}[{vector}];")
         line("#pragma unroll")
@@ -603,6 +705,8 @@ class ProductEntry(ValueBody):
                 for w, tile in stores.items():
                     self.writer.cite(w.location)
                     line(f"{tile}[v] = {self.printer.value(w.value)};")
+                for f in folds:
+                    self.fold(f, f"{self.of_rows[f.results[0]]}[u]")
             if self.writer.mentions(name, mark):
                 self.writer.insert(mark, f"const int64_t {name} = {run} + v;")
         with self.spelled({lane: run}):

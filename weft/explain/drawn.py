@@ -65,10 +65,10 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
     elif isinstance(plan, FoldPlan) and lowered.sweeps is not None:
         sweeps = plan.arranged(lowered.sweeps)
         made, axes, homed = sweeps.values, dict(sweeps.axes), _of_sweeps(launch, lowered.sweeps, plan)
-    elif isinstance(plan, ProductPlan) and lowered.sweeps is not None:
+    elif isinstance(plan, ProductPlan) and lowered.multiplied is not None:
         if launch.entry != entries.of_products(launch.nest, plan)[sum(plan.packed)]:
             return None  # what packs operands, or combines parts
-        found = plan.arranged(lowered.sweeps)
+        found = plan.arranged(lowered.multiplied)
         made, axes, homed = found.sweeps.values, dict(found.sweeps.axes), _of_products(found, plan)
     elif isinstance(plan, ChainPlan) and lowered.chain is not None:
         if launch.entry != entries.of_chained_products(launch.nest, plan):
@@ -197,7 +197,9 @@ def _of_products(found: Products, plan: ProductPlan) -> Iterator[_Homed]:
     operands = {v.name for o in found.operands for v in operand_reads(found, o)}
     folded = {n for f in found.folds for n in f.results}
     for v in found.sweeps.values:
-        if isinstance(v, Fold):
+        if isinstance(v, Fold) and folded.isdisjoint(v.results):
+            yield _Homed(v, "registers, of the four threads of a row")
+        elif isinstance(v, Fold):
             yield _Homed(v, f"registers, {plan.each[0]} x {plan.each[1]} a thread")
         else:
             tiled = v.name in operands and v.name not in folded and not plan.streamed

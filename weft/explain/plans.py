@@ -268,7 +268,7 @@ def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
 def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
     """Which results a block has, and what its threads share."""
     assert launch.where is not None
-    sweeps = launch.where.analysis.lowered[launch.variant.nest].sweeps
+    sweeps = launch.where.analysis.lowered[launch.variant.nest].multiplied
     assert sweeps is not None
     found, (rows, columns, points), (down, across) = plan.arranged(sweeps), plan.tile, plan.each
     named = {what: " and ".join(a.replace(".", " to ") for a in axes) for what, axes in
@@ -299,12 +299,21 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
         who = "warpgroup" if plan.engine == "wgmma" else "warp"
         way = "a warp brings them as boxes (TMA)" if plan.boxes else "threads copy them (cp.async)"
         stays = ["blocks stay and go from square to square"] if plan.resident else []
+        moves = []
+        if plan.window is not None:
+            moving = " and ".join(point for point, *_ in plan.window.moves)
+            moves = [f"all places of {found.operands[plan.window.operand].name} are rows: a step of {moving} is some of them"]
+        told = " and ".join(f.names[0] for stage in found.across for f in stage)
+        told = renamed(told, user_names(launch.where.analysis.function))
+        met = [f"results stay in registers until the {plan.across} blocks of a row have told each other {told}"] if told else []
         if plan.crews > 1:
             stays = [f"blocks stay; {plan.crews} warpgroups have squares of their own: one writes while another multiplies"]
         return [
             f"{square} {who} {down} x {across}, by {plan.atom.name}",
             *stays,
             *shared,
+            *met,
+            *moves,
             f"tiles of {points} points along {named['points']} in shared memory, {plan.stages} turns of them; {way}",
             f"layout (thread, value) -> ({named['rows']}, {named['columns']}) of an instruction: {plan.atom.c}",
         ]

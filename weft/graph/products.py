@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from weft.graph.sweeps import Sweep, Sweeps
-from weft.graph.tile import Fold, Map, Read, Value
+from weft.graph.tile import Fold, Map, Read, Value, names_of, uses
 from weft.loops.affine import affine
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import (
@@ -90,6 +90,24 @@ class Products:
     def inits(self) -> tuple[Expr, ...]:
         """What all folds begin with."""
         return tuple(e for folds in (self.folds, *(s.folds for s in self.ending)) for f in folds for e in f.inits)
+
+    @property
+    def across(self) -> tuple[tuple[Fold, ...], ...]:
+        """What rows fold of results (`weft.graph.row_folds`), in stages: each waits for those before it."""
+        own = {f.results[0] for stage in self.sweeps.stages for s in stage for f in s.folds}
+        made = {n: v for v in self.sweeps.values for n in names_of(v)}
+        levels: dict[str, int] = {}
+
+        def level(name: str) -> int:
+            if name not in levels:
+                value = made.get(name)
+                inner = () if value is None or name in own else (n for e in uses(value) for n in free_names(e))
+                levels[name] = max(map(level, inner), default=0) + (isinstance(value, Fold) and name not in own)
+            return levels[name]
+
+        folds = [f for f in self.sweeps.folds if f.results[0] not in own]
+        most = max((level(f.results[0]) for f in folds), default=0)
+        return tuple(tuple(f for f in folds if level(f.results[0]) == n) for n in range(1, most + 1))
 
     def terms(self, fold: Fold) -> tuple[tuple[str, str], ...]:
         """The left and the right operand of each product that a fold sums; none where it sums anything else."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from weft.graph.products import BYTES, Operand, Products, factor_type, products, source
 from weft.graph.sweeps import Sweeps
-from weft.graph.tile import Map, Read, uses_of_write
+from weft.graph.tile import Fold, Map, Read, uses_of_write
 from weft.loops.affine import affine
 from weft.loops.ir import Expr, Function, free_names
 from weft.loops.types import FLOAT64, SCALAR_TYPES, ScalarType
@@ -18,6 +18,7 @@ from weft.plan.box import Box
 from weft.plan.facts import Geometry
 from weft.plan.fold import PACKET_BYTES, WARP, ZERO, axis_along
 from weft.plan.merged import Pairs, merged
+from weft.plan.window import Window, windowed
 
 if TYPE_CHECKING:
     from weft.layout import Atom, Layout
@@ -28,6 +29,9 @@ RUN, ACROSS, DOWN, NEAREST = 4, 8, 4, 2
 # Of matrix instructions: bytes of a line of a tile, which are the points of a turn; of 16-bit types, points of a turn; threads
 # of a block that packs an operand, and its rows and points where memory has these the other way around.
 MATRIX_LINE, MATRIX_POINTS, PACK_BLOCK, TURNED = 128, 64, 256, 128
+WORD = 4
+# Registers of a thread that multiplies in a roomy block, and of one that brings tiles.
+ROOMY = (232, 40)
 # Of a few rows: those of a fragment of a matrix instruction; threads of a warp that have points of their own; columns that a
 # thread writes together.
 FRAGMENT_ROWS, QUAD, FEW_WRITTEN = 8, 4, 4
@@ -62,6 +66,9 @@ class ProductPlan:
     many columns; operands go from memory to the registers of the threads that take them, `stages` runs ahead; groups are warps.
     main: of sweeps over different axes, which is multiplied. apart: axes of the batch that one side alone has. crews: of
     warpgroups of a block that stays; each has squares of its own, and one writes what another follows with its products.
+    across: blocks that have a row's columns, where rows fold results; all run at once, and tell each other what theirs fold to.
+    roomy: a warpgroup brings tiles, and gives registers to those that multiply. window: moves over an operand, which is packed
+    once.
     """
 
     lane: str
@@ -85,6 +92,9 @@ class ProductPlan:
     main: int = 0
     apart: tuple[str, ...] = ()
     crews: int = 1
+    across: int = 0
+    roomy: bool = False
+    window: Window | None = None
 
     @property
     def leaves_parts(self) -> bool:
@@ -115,7 +125,7 @@ class ProductPlan:
         """The products as this plan computes them."""
         found = products(merged(sweeps, self.merged), self.lane, self.main, self.apart)
         assert found is not None
-        return found
+        return found if self.window is None else windowed(found, self.window)
 
     @property
     def squares(self) -> tuple[int, int]:
@@ -134,7 +144,7 @@ class ProductPlan:
 
     @property
     def threads(self) -> int:
-        return self.writing * self.groups + (WARP if self.boxes else 0)
+        return self.writing * self.groups + (4 * WARP if self.roomy else WARP if self.boxes else 0)
 
     @property
     def run(self) -> int:
@@ -205,17 +215,23 @@ def points_of_instruction(factors: ScalarType) -> int:
     return 8 if factors == FLOAT64 else 32 // factors.size
 
 
-def packed_shape(found: Products, staged: Staged, k: int, extents: Mapping[str, int]) -> tuple[int, int, int]:
+def packed_points(plan: ProductPlan, found: Products, k: int) -> tuple[str, ...]:
+    """The points that the k-th operand has in packets."""
+    return (plan.window.along,) if plan.window is not None and plan.window.operand == k else found.over
+
+
+def packed_shape(plan: ProductPlan, found: Products, k: int, extents: Mapping[str, int]) -> tuple[int, int, int]:
     """Of the k-th operand in packets: how many of the batch, lines, and elements of a line."""
-    rows = found.rows if k < len(found.left) else found.columns
-    batch, rows_, points = (math.prod(extents[a] for a in axes) for axes in (found.batch, rows, found.over))
+    rows, staged = found.rows if k < len(found.left) else found.columns, plan.staged[k]
+    own = found.batch, rows, packed_points(plan, found, k)
+    batch, rows_, points = (math.prod(extents[a] for a in axes) for axes in own)
     lines, line = (rows_, points) if staged.along_points else (points, rows_)
     return batch, lines, line
 
 
-def packed_elements(found: Products, staged: Staged, k: int, extents: Mapping[str, int]) -> int:
-    batch, lines, line = packed_shape(found, staged, k, extents)
-    return batch * lines * whole_packets(line, staged)
+def packed_elements(plan: ProductPlan, found: Products, k: int, extents: Mapping[str, int]) -> int:
+    batch, lines, line = packed_shape(plan, found, k, extents)
+    return batch * lines * whole_packets(line, plan.staged[k])
 
 
 def whole_packets(elements: int, staged: Staged) -> int:
@@ -232,7 +248,7 @@ def packed_type(function: Function, plan: ProductPlan, found: Products, operand:
 
 def turned_read(function: Function, plan: ProductPlan, found: Products, k: int, facts: Facts) -> Read | None:
     """The read of the k-th operand, of bytes, which memory has side by side along the rows, and packets along the points."""
-    if plan.engine == "fma" or plan.factors.size > 1:
+    if plan.engine == "fma" or plan.factors.size > 1 or plan.window is not None:
         return None
     read = factor_read(function, plan.factors, found, found.operands[k])
     rows = found.rows if k < len(found.left) else found.columns
@@ -246,9 +262,14 @@ def pack_blocks(
 ) -> int:
     """Blocks of the launch that packs the k-th operand."""
     if turned_read(function, plan, found, k, facts) is not None:
-        batch, rows, points = packed_shape(found, plan.staged[k], k, extents)
+        batch, rows, points = packed_shape(plan, found, k, extents)
         return batch * -(-rows // TURNED) * -(-points // TURNED)
-    return -(-packed_elements(found, plan.staged[k], k, extents) // (PACK_BLOCK * plan.staged[k].vector))
+    return -(-packed_elements(plan, found, k, extents) // (PACK_BLOCK * plan.staged[k].vector))
+
+
+def told_words(fold: Fold) -> int:
+    """Words of 8 bytes in which a block tells what a row's columns fold to."""
+    return -(-fold.types[0].size // WORD)
 
 
 def packed_name(found: Products, k: int) -> str:
@@ -287,7 +308,7 @@ def boxes_of(
     for k, (operand, staged) in enumerate(zip(found.operands, plan.staged, strict=True)):
         read, left = factor_read(function, plan.factors, found, operand), k < len(found.left)
         if plan.packed[k]:
-            batch, lines_, line = packed_shape(found, staged, k, extents)
+            batch, lines_, line = packed_shape(plan, found, k, extents)
             width = whole_packets(line, staged)
             packed = Geometry(packed_type(function, plan, found, operand), (batch, lines_, line), (lines_ * width, width, 1), 0)
             across = (plan.tile[0] if left else plan.tile[1]) if staged.along_points else points
@@ -373,7 +394,13 @@ def runs_along(found: Products, read: Read, lane: str, facts: Facts) -> bool:
     return form is not None and form.coefficient(lane) == 1
 
 
+def late_reads(found: Products, lane: str) -> list[Read]:
+    """Those of them that each result has by itself."""
+    return [v for v in result_reads(found, lane) if {*v.axes} & {*found.rows}]
+
+
 def result_reads(found: Products, lane: str) -> list[Read]:
     """What is read along an axis of the columns once a result."""
     exprs = [*(e for w in found.sweeps.last for e in uses_of_write(w)), *found.inits]
+    exprs += [e for stage in found.across for f in stage for e in f.parts]
     return [v for v in made_of(found, exprs) if isinstance(v, Read) and lane in v.axes]

@@ -23,10 +23,12 @@ from weft.plan.neighbours import neighbours
 from weft.plan.product import (
     MATRIX_LINE,
     RUN,
+    WORD,
     ProductPlan,
     Staged,
     factor_read,
     in_a_run,
+    late_reads,
     operand_reads,
     packed_elements,
     packed_type,
@@ -34,9 +36,11 @@ from weft.plan.product import (
     ring_bytes,
     shared_bytes,
 )
+from weft.plan.window import Window, window_of, windowed
 
-# Rows and columns from which on squares of results pay, and points. Blocks of a grid, and of what an axis has, at the most.
-FEWEST_ROWS, FEWEST_POINTS, MOST_BLOCKS = 16, 8, 1 << 31
+# Rows and columns from which on squares of results pay, and points. Blocks of a grid, and rows, columns or points, at the most:
+# with those of a tile beyond, 32 bits count them.
+FEWEST_ROWS, FEWEST_POINTS, MOST_BLOCKS, MOST_ROWS = 16, 8, 1 << 31, (1 << 31) - (1 << 12)
 # Rows, or columns, that are few; points that are folded for each of their results by itself.
 MOST_FEW, MOST_ENDING = 32, 64
 # Tiles of rows whose blocks run beside each other: they share columns in L2.
@@ -76,7 +80,7 @@ LEAST_STORED = 8
 # Registers of a multiprocessor. Words of results that a thread has at the most, by multiply-adds, where operands lie between
 # packets too, and by matrix instructions, and what the rest takes of each, and more by the latter where something is made of
 # sums: two blocks of 128 x 128 results and an activation took 73 us where one of 128 x 256 took 69, gated ones 68 and 57.
-REGISTERS, WORD = 1 << 16, 4
+REGISTERS = 1 << 16
 MOST_WORDS, MOST_BESIDE, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS, MADE_WORDS = 64, 32, 128, 56, 44, 16
 # What a multiprocessor does in a cycle: multiply-adds, products of bytes of points by an engine and of float64; bytes of shared
 # memory, of L2 and of memory where all ask, and those that a block brings; a box of memory costs as much as so many rows more.
@@ -92,6 +96,8 @@ FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS, END_LINES, WRITTEN_BYTES =
 # cycle, cycles of another launch.
 PARTS = (*range(2, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8), *range(80, 113, 16))
 FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = 4, 16, 4000
+# Blocks that share rows and tell each other what these fold, at the most; cycles until all have heard.
+MOST_ACROSS, MEETING_CYCLES = 64, 3000
 # Multiply-adds that take as long as four words of shared memory, and for groups of threads that share points, how much longer;
 # as an element that is brought from between packets, and one that is alone. Of a launch that packs an operand: cycles, and
 # bytes that a multiprocessor moves in one.
@@ -120,12 +126,12 @@ def plan_products(
         return None
     groups = (found.batch, found.rows, found.columns, found.over)
     batch, rows, columns, points = (math.prod(extents[a] for a in axes) for axes in groups)
-    if not batch or not rows or not columns or max(rows, columns, points) >= MOST_BLOCKS:
+    if not batch or not rows or not columns or max(rows, columns, points) > MOST_ROWS:
         return None
     each = sum(function.array(w.array).dtype.size for w in found.sweeps.last)
     work = _Work(found, batch, rows, columns, points, machine, extents, each)
     few = min(rows, columns) <= MOST_FEW and max(rows, columns) >= FEWEST_COLUMNS and points >= FEW_POINTS
-    if few and not (found.owns or found.exact):
+    if few and not (found.owns or found.exact or found.across):
         turned = products(sweeps, found.rows[-1], main)
         assert turned is not None
         other = replace(work, found=turned, rows=columns, columns=rows)
@@ -153,19 +159,27 @@ def _squares(
     narrow: bool = False,
 ) -> tuple[ProductPlan, Extents] | None:
     """The plan by squares of results. narrow: by those of few columns alone, and matrix instructions."""
-    machine = work.machine
     plain = _plain(function, work, pairs, facts, main, narrow)
+    ways: list[tuple[_Work, ProductPlan]]
     ways = [(work, plan) for plan in _by_matrices(function, plain, work, facts, arrays, narrow)]
     if ways and not narrow:
         for other in work.apart(main):
             own = replace(_plain(function, other, pairs, facts, main), apart=other.found.batch)
+            ways += [(other, plan) for plan in _by_matrices(function, own, other, facts, arrays, narrow)]
+        for other, window in work.windows(function):
+            own = replace(_plain(function, other, pairs, facts, main), window=window)
             ways += [(other, plan) for plan in _by_matrices(function, own, other, facts, arrays, narrow)]
     if not ways and not narrow:
         plain = _stored(function, plain, work, facts)
         ways = [(work, plan) for own in (plain, _in_packets(function, plain, work)) for plan in _by_threads(own, work)]
     if not ways:
         return None
-    work, plan = min(((w, p) for w, one in ways for p in w.shared((one,))), key=lambda way: way[0].cycles(way[1]))
+    shared = [(w, p) for w, one in ways for p in w.shared((one,))]
+    if work.found.across:
+        shared = work.meeting([p for w, p in shared if w is work])
+    if not shared:
+        return None
+    work, plan = min(shared, key=lambda way: way[0].cycles(way[1]))
     row_tiles, column_tiles = -(-work.rows // plan.tile[0]), -(-work.columns // plan.tile[1])
     near = min(NEAR_TILES, power_of_two(row_tiles))
     blocks = work.batch * row_tiles * column_tiles * plan.parts
@@ -173,8 +187,8 @@ def _squares(
     if blocks >= MOST_BLOCKS:
         return None
     if plan.resident and plan.parts == 1:
-        blocks = min(blocks, plan.resident * machine.multiprocessors)
-    return replace(plan, near=near), Extents(work.batch * work.rows * work.columns, blocks, squares)
+        blocks = min(blocks, work.at_once(plan))
+    return replace(plan, near=1 if plan.across else near), Extents(work.batch * work.rows * work.columns, blocks, squares)
 
 
 def _plain(
@@ -210,14 +224,49 @@ class _Work:
                 batch, rows, columns = (math.prod(self.extents[a] for a in axes) for axes in groups)
                 yield replace(self, found=found, batch=batch, rows=rows, columns=columns)
 
+    def windows(self, function: Function) -> Iterator[tuple[_Work, Window]]:
+        """The same with a window that moves over an operand."""
+        factors = multiplied_type(function, self.found, self.points)
+        if factors is None or not self.machine.bulk or factors.size > 2:
+            return
+        for k, operand in enumerate(self.found.operands):
+            read = factor_read(function, factors, self.found, operand)
+            window = window_of(self.found, k, read, MATRIX_LINE // factors.size)
+            if window is not None:
+                found, extents = windowed(self.found, window), window.extents(self.extents)
+                groups = (found.rows, found.columns, found.over)
+                rows, columns, points = (math.prod(extents[a] for a in axes) for axes in groups)
+                if max(rows, columns, points) <= MOST_ROWS:
+                    own = replace(self, found=found, rows=rows, columns=columns, points=points, extents=extents)
+                    yield own, window
+
     def squares(self, plan: ProductPlan) -> int:
         return self.batch * -(-self.rows // plan.tile[0]) * -(-self.columns // plan.tile[1])
+
+    def at_once(self, plan: ProductPlan) -> int:
+        """Blocks that stay: as many as there is room for, of those that share rows all."""
+        room = plan.resident * self.machine.multiprocessors
+        return room // plan.across * plan.across if plan.across else room
+
+    def meeting(self, plans: Iterable[ProductPlan]) -> list[tuple[_Work, ProductPlan]]:
+        """The plans by which blocks tell each other what rows fold; none where it is quicker to leave all results in memory."""
+        found = self.found
+        if set(found.across[0][0].over) != {*found.columns} or found.ending or found.exact:
+            return []
+        each = sum(f.types[0].size for f in found.folds)
+        moved = self.batch * self.rows * self.columns * (each + self.each) / (self.machine.multiprocessors * MEMORY_BYTES)
+        most = min(map(replace(self, each=each).cycles, plans)) + LAUNCH_CYCLES + moved
+        staying = [p for p in plans if p.boxes and p.parts == 1 and not any(p.packed) and not p.lines]
+        across = [replace(p, across=-(-self.columns // p.tile[1])) for p in staying]
+        across = [p for p in across if p.across <= min(MOST_ACROSS, p.resident * self.machine.multiprocessors)]
+        return [(self, p) for p in across if self.cycles(p) <= most]
 
     def cycles(self, plan: ProductPlan) -> float:
         """About how many cycles a plan takes."""
         (m, n, k), blocks = plan.tile, self.squares(plan) * plan.parts
         turns = -(-self.points // (k * plan.parts))
-        several = -(-blocks // self.machine.multiprocessors)  # of a multiprocessor, one beside or after the other
+        at_once = self.at_once(replace(plan, resident=1)) if plan.across else self.machine.multiprocessors
+        several = -(-blocks // at_once)  # of a multiprocessor, one beside or after the other
         if plan.engine == "fma":
             own = math.prod(plan.each) * self.words + OTHER_WORDS
             resident = self.resident(plan, own)
@@ -227,10 +276,12 @@ class _Work:
             took = -(-several // resident) * turns * turn
         elif plan.crews > 1:  # which wait for products, or for who writes
             products, writes = turns * self.turn(plan, blocks, CREWS_BRING), self.writing(plan) + self.written(plan)
+            writes += MEETING_CYCLES * len(self.found.across)
             took = START_CYCLES + several * max(products, (products + writes) / plan.crews) + writes
         elif plan.resident:
-            rounds, left = divmod(blocks, plan.resident * self.machine.multiprocessors)
-            took = START_CYCLES + rounds * self.round(plan, turns, blocks) + self.round(plan, turns, left)
+            rounds, left = divmod(blocks, self.at_once(plan))
+            took = (rounds + (left > 0)) * MEETING_CYCLES * len(self.found.across) if plan.across else 0
+            took += START_CYCLES + rounds * self.round(plan, turns, blocks) + self.round(plan, turns, left)
         else:
             own = math.prod(plan.each) * self.words // WARP + OTHER_WORDS
             resident = self.resident(plan, own)
@@ -275,7 +326,7 @@ class _Work:
 
     def packing(self, plan: ProductPlan, k: int) -> float:
         """Cycles of a launch that packs the k-th operand."""
-        bytes_ = packed_elements(self.found, plan.staged[k], k, self.extents) * self.found.operands[k].value.type.size * 2
+        bytes_ = packed_elements(plan, self.found, k, self.extents) * self.found.operands[k].value.type.size * 2
         return PACK_CYCLES + bytes_ / (self.machine.multiprocessors * PACK_BYTES)
 
     def by_threads(self, plan: ProductPlan) -> float:
@@ -321,7 +372,7 @@ def _in_packets(function: Function, plain: ProductPlan, work: _Work) -> ProductP
     staged, packed = list(plain.staged), []
     for k, (operand, own) in enumerate(zip(work.found.operands, plain.staged, strict=True)):
         size = packed_type(function, plain, work.found, operand).size
-        few = packed_elements(work.found, own, k, work.extents) <= MOST_PACKED
+        few = packed_elements(plain, work.found, k, work.extents) <= MOST_PACKED
         packed.append((own.vector == 1 or not own.aligned) and size >= WORD and few)
         if packed[-1]:
             staged[k] = Staged(own.along_points, min(RUN, PACKET_BYTES // size))
@@ -347,13 +398,17 @@ def _by_matrices(
     if factors is None:
         return
     count, boxes = range(len(found.operands)), machine.bulk and factors != FLOAT64
-    staged = tuple(_brought(function, work, s, k, factors, facts, arrays) for k, s in enumerate(plain.staged))
+    if plain.window is not None:
+        staged: tuple[Staged, ...] = tuple(Staged(True, 1) for _ in count)
+    else:
+        staged = tuple(_brought(function, work, s, k, factors, facts, arrays) for k, s in enumerate(plain.staged))
     packet = PACKET_BYTES // factors.size
     packed = tuple(not _copied(function, found, k, s, factors, arrays, boxes) for k, s in enumerate(staged))
     staged = tuple(replace(s, vector=packet if own else s.vector) for s, own in zip(staged, packed, strict=True))
-    if any(packed[k] and packed_elements(found, staged[k], k, work.extents) > MOST_PACKED for k in count):
+    plain = replace(plain, staged=staged, packed=packed)
+    if any(packed[k] and packed_elements(plain, found, k, work.extents) > MOST_PACKED for k in count):
         return
-    plain = replace(plain, staged=staged, packed=packed, type=factors.name, boxes=boxes, engine="wgmma" if boxes else "mma")
+    plain = replace(plain, type=factors.name, boxes=boxes, engine="wgmma" if boxes else "mma")
     fewest, most = (FEWEST_BOXES, MOST_BOXES) if boxes else (COPIES_AHEAD, COPIES_AHEAD)
     squares: tuple[Square, ...] = BY_WARPGROUPS if boxes else OF_DOUBLES if factors == FLOAT64 else BY_WARPS
     if narrow:  # what is read once is not packed
@@ -372,7 +427,9 @@ def _by_matrices(
         resident = max(1, min(blocks, REGISTERS // (plan.threads * words), room, needed))
         stages = min((machine.shared // resident - other) // tiles, most)
         if sums <= MOST_SUMS and stages >= fewest and needed >= crew:
-            yield replace(plan, stages=stages, resident=resident if boxes else 0)
+            large = sums == MOST_SUMS and plan.writing == 8 * WARP and resident == 1
+            roomy = boxes and large and bool(found.across or (plan.vector > 1 and late_reads(found, found.columns[-1])))
+            yield replace(plan, stages=stages, resident=resident if boxes else 0, roomy=roomy)
 
 
 def _brought(

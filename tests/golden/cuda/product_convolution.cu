@@ -167,8 +167,14 @@ extern "C" __global__ void __launch_bounds__(160) convolution(
     // a block has 64 x 64 results, a warpgroup 64 x 64; a turn takes 64 points
     const int64_t i_count = weft::maximum<int64_t>(x_size_2 - w_size_2 + 1, 0);
     const int64_t j_count = weft::maximum<int64_t>(x_size_3 - w_size_3 + 1, 0);
-    const int64_t columns = x_size_0 * i_count * j_count;
-    const int64_t points = x_size_1 * w_size_2 * w_size_3;
+    const int32_t n_own = int32_t(x_size_0);
+    const int32_t i_own = int32_t(i_count);
+    const int32_t j_own = int32_t(j_count);
+    const int32_t columns = n_own * i_own * j_own;
+    const int32_t c_own = int32_t(x_size_1);
+    const int32_t p_own = int32_t(w_size_2);
+    const int32_t q_own = int32_t(w_size_3);
+    const int32_t points = c_own * p_own * q_own;
     const int32_t row_tiles = int32_t((w_size_0 + 63) / 64);
     const int32_t column_tiles = int32_t((columns + 63) / 64);
     // 13 turns have a place in shared memory
@@ -239,10 +245,10 @@ extern "C" __global__ void __launch_bounds__(160) convolution(
                 __syncwarp();
                 const int32_t first_line = weft::shuffle(first_own_row + u % 2 * 8, 0, 32);
                 const int32_t own_column = weft::shuffle(first_own_column + h * 32, 0, 32) + lane;
-                const int64_t own_column_place = first_column + own_column;
-                const int64_t n = own_column_place / j_count / i_count;
-                const int64_t i = own_column_place / j_count % i_count;
-                const int64_t j = own_column_place % j_count;
+                const int32_t own_column_place = int32_t(first_column + own_column);
+                const int64_t n = own_column_place / j_own / i_own;
+                const int64_t i = own_column_place / j_own % i_own;
+                const int64_t j = own_column_place % j_own;
                 if (own_column_place < columns) {
                     #pragma unroll
                     for (int32_t g = 0; g < 8; ++g) {

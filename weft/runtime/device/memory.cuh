@@ -172,6 +172,13 @@ template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch(co
     return run;
 }
 
+// The line of 128 bytes of an element comes to L2, whoever asks for it later.
+template <typename T> WEFT_FUNCTION void prefetch_line([[maybe_unused]] const T* address) {
+#if WEFT_ON_DEVICE
+    asm volatile("prefetch.global.L2 [%0];" : : "l"(address) : "memory");
+#endif
+}
+
 // The same where a condition holds; elsewhere 0.
 template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch_if(bool condition, const T* address) {
     Run<T, count> run = {};
