@@ -147,7 +147,7 @@ def test_explain_says_how() -> None:
 def test_explain_says_who_has_the_keys() -> None:
     args = inputs((8, 32, 128), (8, 4, 4096, 128), (8, 4, 4096, 128))
     said = {
-        "after": "combines 4 parts of it in their order", "cluster": "combine parts of its rows as a cluster",
+        "after": "whose 4 parts are combined in their order", "cluster": "combine parts of its rows as a cluster",
         "tickets": "of which no block has left a part",
     }  # fmt: skip
     for meeting in MEETINGS:

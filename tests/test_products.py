@@ -935,7 +935,7 @@ BY_WARPGROUPS = (
     Planted("rows_lie_as_points", "MatrixTile<weft::bfloat16, 64, true>*>(memory)",
             "MatrixTile<weft::bfloat16, 64, false>*>(memory)"),
     Planted("barriers_are_not_made_known", "weft::fence_mbarrier_init();", ""),
-    Planted("barriers_are_not_awaited", "    __syncthreads();\n    const int32_t squares", "    const int32_t squares"),
+    Planted("barriers_are_not_awaited", "    __syncthreads();\n    weft::await", "    weft::await"),
 )  # fmt: skip
 BY_CREWS = (
     Planted("crews_are_not_called", "called[crew].wait(called_before % 2);", ""),

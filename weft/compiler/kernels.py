@@ -70,7 +70,8 @@ from weft.plan.threads import ThreadPlan, plan_sharing, plan_threads
 
 _LARGEST_GRID = (1 << 31) - 1
 _RARE_GRID = 256  # blocks that mostly find that there is nothing to do
-_AWAITING = (FoldPlan, MapPlan, ProductPlan)  # plans whose texts await what nests before have launched
+# Plans whose texts await what is launched before them.
+_AWAITING = (ChainPlan, FoldPlan, MapPlan, ProductPlan, ScanPlan, ThreadPlan)
 _MOST_CORNERS = 16  # first and last values of loops around, for which plans are made
 
 
@@ -135,10 +136,11 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     else:
         threads = plan_threads(own, facts, math.prod(extents))
         made = (_launch_threads(Variant(nest, facts, threads), entry, extents, _RARE_GRID if own.rare else _LARGEST_GRID),)
-    if not where.steps and not where.when and isinstance(made[0].variant.plan, _AWAITING) and not made[0].together:
-        variant = replace(made[0].variant, awaits=not where.first, allows=not where.last)
-        made = tuple(replace(one, variant=variant, dependent=one.dependent or (k == 0 and not where.first))
-                     for k, one in enumerate(made))  # fmt: skip
+    alone = where.steps or where.when or made[0].together
+    if not alone and isinstance(made[0].variant.plan, _AWAITING):
+        variant = replace(made[0].variant, overlaps=True, first=where.first)
+        made = tuple(replace(one, variant=variant) for one in made)
+        made = (replace(made[0], dependent=True, first=where.first), *made[1:])
     return tuple(replace(launch, where=where, steps=where.steps, when=where.when) for launch in made)
 
 
@@ -159,7 +161,7 @@ def shared_launches(where: Where, launch: Launch, names: Mapping[str, int]) -> t
     if found is None:
         return None
     own = _launch_threads(replace(launch.variant, plan=found), launch.entry, extents)
-    return (replace(own, where=where, steps=where.steps, when=where.when),)
+    return (replace(own, where=where, steps=where.steps, when=where.when, dependent=launch.dependent, first=launch.first),)
 
 
 def _plan_scan(where: Where, nest: int, facts: Facts, names: Mapping[str, int]) -> tuple[ScanPlan, Extents] | None:
@@ -396,15 +398,15 @@ def _joint_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[
     waiting += row_bytes(analysis.function, rows, same_reads(arranged, rows))
     found = [
         Launch(
-            Variant(k, fact, plan), entry, (blocks, 1, 1), (plan.threads, plan.teams, 1), partial=partial, parts=extents.parts,
-            shared=shared, dependent=plan.left,
+            Variant(k, fact, plan, overlaps=True, first=k == 0), entry, (blocks, 1, 1), (plan.threads, plan.teams, 1),
+            partial=partial, parts=extents.parts, shared=shared, dependent=True,
         )
         for k, fact, its, plan, blocks, shared in zip(
             (nest, nest + 1), facts, sweeps, (rows, below), (extents.blocks, across.blocks), (waiting, 0), strict=True
         )
         for entry in entries.of_folds(analysis.schedule.nests[k], its, plan)
     ]  # fmt: skip
-    return replace(found[0], where=inside), replace(found[1], where=inside)
+    return replace(found[0], where=inside, first=nest == 0), replace(found[1], where=inside)
 
 
 def _launches_at_once(where: Where, nest: int, names: Mapping[str, int]) -> tuple[Launch, Launch] | None:
@@ -424,10 +426,9 @@ def _launches_at_once(where: Where, nest: int, names: Mapping[str, int]) -> tupl
         return None
     inside = replace(where, analysis=analysis, path=str(nest))  # what one leaves and the other one takes is the same memory
     facts = replace(facts, without=frozenset(used) - sweeps.arrays)
-    last = nest + 2 == len(where.analysis.schedule.nests)
-    variant = Variant(0, facts, found[0], awaits=nest > 0, allows=not last)
+    variant = Variant(0, facts, found[0], overlaps=True, first=nest == 0)
     through, combined = _launch_folds(analysis.function, own, sweeps, variant, *found)
-    return replace(through, where=inside, dependent=nest > 0), replace(combined, where=inside)
+    return replace(through, where=inside, dependent=True, first=nest == 0), replace(combined, where=inside)
 
 
 def _launch_joins(own: Nest, variant: Variant, plan: JoinPlan, met: tuple[Meeting, ...]) -> tuple[Launch, ...]:

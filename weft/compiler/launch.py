@@ -31,8 +31,9 @@ from weft.plan.threads import ThreadPlan
 @dataclass(frozen=True)
 class Variant:
     """How one nest runs for some calls: maps, sweeps, products, chains of these, joins, scans, recurrences, or a thread for
-    each iteration of the axes. awaits: what is launched before it, which may not have ended; allows: what is launched after it,
-    to begin before it has ended.
+    each iteration of the axes. overlaps: it may begin before what is launched before it has ended, which it awaits, and what is
+    launched after it before it has. first: nothing is launched before it in its call, so that all it reads may be written by
+    what else is on the stream.
     """
 
     nest: int
@@ -40,13 +41,13 @@ class Variant:
     plan: (
         ChainPlan | FoldPlan | JoinPlan | MapPlan | OuterPlan | ProductPlan | RecurrencePlan | ScanPlan | StatePlan | ThreadPlan
     )
-    awaits: bool = False
-    allows: bool = False
+    overlaps: bool = False
+    first: bool = False
 
     @property
     def key(self) -> str:
         """A text that tells the variants of an analysis apart."""
-        around = f"{' awaits' if self.awaits else ''}{' allows' if self.allows else ''}"
+        around = f"{' overlaps' if self.overlaps else ''}{' first' if self.first else ''}"
         return f"{self.nest} {self.facts.key} {self.plan!r}{around}"
 
 
@@ -57,7 +58,7 @@ H200 = Machine()  # stands for a device that is not told
 class Where:
     """Where a nest stands in a call: its analysis, the geometries of all arrays that this one has. memory: of those that the
     call makes for it alone, what tells them from others. path: tells the nest from others. machine: the device. leaning: of
-    its plans. first, last: whether nothing is launched before it in the call, and nothing after it.
+    its plans. first: whether nothing is launched before it in the call.
     """
 
     analysis: Analysis
@@ -70,7 +71,6 @@ class Where:
     machine: Machine = H200
     leaning: Leaning = PLANNED
     first: bool = True
-    last: bool = True
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class Launch:
     a block has beside its own. steps: the loops around it, outermost first: it is launched in every iteration, but for those in
     which a guard of `when` does not hold; launches one after another that have a loop in common are so together. The loops'
     variables are scalars of its function. course: of maps. cluster: blocks that run together, as the text says. boxes: the maps
-    that follow all other parameters. dependent: it may begin before the launch before it has ended, and awaits it by itself.
+    that follow all other parameters. dependent: it may begin before the launch before it has ended, and awaits it by itself;
+    first: before all else, as nothing is launched before it in its call.
     """
 
     variant: Variant
@@ -97,6 +98,7 @@ class Launch:
     cluster: int = 1
     boxes: tuple[Box, ...] = ()
     dependent: bool = False
+    first: bool = False
     where: Where | None = field(default=None, compare=False, repr=False)
     steps: tuple[Axis, ...] = ()
     when: tuple[Guard, ...] = ()
@@ -108,14 +110,14 @@ class Launch:
 
 
 def of_a_call(nests: Iterable[tuple[Launch, ...]]) -> list[tuple[Launch, ...]]:
-    """The launches of all nests of a call. What the first one needs may be written by whatever is on the stream, which is to
-    have ended before it begins; launches that do not happen in each such call are no first ones.
+    """The launches of all nests of a call. What the first one needs may be written by whatever is on the stream: it begins when
+    that has ended, unless it awaits that before all else; launches that do not happen in each such call are no first ones.
     """
     begun, found = False, []
     for own in nests:
         launches = []
         for one in own:
-            launches.append(one if begun or one.steps else replace(one, dependent=False))
+            launches.append(one if begun or one.steps or one.first else replace(one, dependent=False))
             begun = begun or not (0 in one.grid or one.steps or one.when)
         found.append(tuple(launches))
     return found

@@ -52,10 +52,7 @@ def launches(
     """
     if leaning is None:
         leaning = leaning_of(analysis, nest, names, machine)
-    last = len(analysis.schedule.nests) - 1
-    where = Where(
-        analysis, arrays, path=str(nest), machine=machine, leaning=leaning, first=nest == 0, last=nest == last
-    )
+    where = Where(analysis, arrays, path=str(nest), machine=machine, leaning=leaning, first=nest == 0)
     return _launches(where, nest, names, _DEEPEST)
 
 
@@ -138,8 +135,7 @@ def _repeated_launches(
                 if _loses_faults(inside, own, names):
                     return None
                 first = where.first and k == own == 0
-                last = where.last and (k, own) == (len(apart.parts) - 1, len(analysis.schedule.nests) - 1)
-                out += _launches(replace(inside, path=f"{inside.path}.{own}", first=first, last=last), own, names, depth)
+                out += _launches(replace(inside, path=f"{inside.path}.{own}", first=first), own, names, depth)
     except KeyError:
         return None
     return tuple(out)

@@ -71,13 +71,14 @@ def _with_headers(text: str) -> str:
 def _cuda_source(analysis: Analysis, variant: Variant) -> str:
     from weft.emit.dependent import Dependence
 
-    nest, around = analysis.schedule.nests[variant.nest], Dependence(variant.awaits, variant.allows, ahead=True)
+    nest = analysis.schedule.nests[variant.nest]
+    around = Dependence(awaits=variant.overlaps, allows=variant.overlaps, ahead=not variant.first)
     if isinstance(variant.plan, ScanPlan):
         from weft.emit.scans import emit as emit_scans
 
         scans = analysis.lowered[variant.nest].scans
         assert scans is not None
-        return emit_scans(analysis.function, nest, scans, variant.plan, variant.facts)
+        return emit_scans(analysis.function, nest, scans, variant.plan, variant.facts, around)
     if isinstance(variant.plan, StatePlan):
         from weft.emit.state_scans import emit as emit_states
 
@@ -124,7 +125,7 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
 
         chain = analysis.lowered[variant.nest].chain
         assert chain is not None
-        return emit_chain(analysis.function, nest, variant.plan.arranged(chain), variant.plan, variant.facts)
+        return emit_chain(analysis.function, nest, variant.plan.arranged(chain), variant.plan, variant.facts, around)
     if isinstance(variant.plan, JoinPlan):
         from weft.emit.joins import emit as emit_joins
 
@@ -140,7 +141,7 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
     from weft.emit.threads import emit as emit_threads
 
     assert isinstance(variant.plan, ThreadPlan)
-    return emit_threads(analysis.function, nest, variant.plan, variant.facts)
+    return emit_threads(analysis.function, nest, variant.plan, variant.facts, around)
 
 
 def _host_source(analysis: Analysis, nest: int, facts: Facts, row: str | None) -> str:

@@ -111,9 +111,9 @@ class MeetingEntry(PagesEntry):
         runs = self.plan.tile[1] // RUN_OF_PARTS
         self.writer.line(f"const int32_t own_row = item / {runs}, own_column = item % {runs} * {RUN_OF_PARTS};")
 
-    def combine_parts(self, left_in: Mapping[str, str], place: str) -> None:
+    def combine_parts(self, left_in: Mapping[str, str], place: str, share: int = 1) -> None:
         """The results of a run of lanes of a row. left_in: what each fold's parts are in, for the one that is called part;
-        place: of the row in these.
+        place: of the row in these. share: neighbouring threads that have some of the parts each, the first of which writes.
         """
         line, chain, plan, (_, lanes, _) = self.writer.line, self.chain, self.whole_plan, self.plan.tile
         for f in (*chain.leading, *chain.following):
@@ -123,12 +123,20 @@ class MeetingEntry(PagesEntry):
             own = self.fresh.fresh(f"{f.names[0]}_own")
             self.whole[f.results[0]] = f"{own}[{{0}}]"
             line(f"float {own}[{RUN_OF_PARTS}] = {{}};")
+        own_parts = -(-plan.parts // share)
         each = f"for (int32_t part = 0; part < {plan.parts}; ++part)"
+        if share > 1:
+            line(f"const int32_t first_part = threadIdx.x % {share} * {own_parts};")
+            stop = f"weft::minimum<int32_t>(first_part + {own_parts}, {plan.parts})" if plan.parts % share else ""
+            each = f"for (int32_t part = first_part; part < {stop or f'first_part + {own_parts}'}; ++part)"
         line("#pragma unroll 8")
         with self.writer.block(each):
             for f in chain.leading:
                 own = self.names[f.results[0]]
                 line(f"{own} = {self.algebra(f)}::combine({own}, {left_in[f.results[0]]}[{place}]);")
+        if share > 1:
+            for f in chain.leading:
+                line(self.of_lanes(self.names[f.results[0]], f, share))
         moved = dict.fromkeys(r.extremum for r in chain.repairs)
         last = {n: self.names[n] for n in moved}
         if chain.bounded and moved:
@@ -151,6 +159,12 @@ class MeetingEntry(PagesEntry):
                 line(f"float {run}[{RUN_OF_PARTS}];")
                 line(f"weft::unpack({packet}({left_in[name]} + place * {lanes} + own_column), {run});")
                 self.unrolled([f"for (int32_t v = 0; v < {RUN_OF_PARTS}; ++v)"], f"{own} += {run}[v]{by.get(name, '')};")
+        if share > 1:
+            for f in chain.following:
+                line(self.of_lanes(self.names[f.results[0]], f, share))
+            sums = [self.of_lanes(self.whole[f.results[0]].format("v"), f, share) for f in chain.sums.folds]
+            self.unrolled([f"for (int32_t v = 0; v < {RUN_OF_PARTS}; ++v)"], *sums)
+            line(f"if (threadIdx.x % {share}) return;")
         self.divisors()
         self.results()
         if chain.writes:
@@ -158,6 +172,10 @@ class MeetingEntry(PagesEntry):
                 row = self.declare(chain.row)
                 line(f"const int64_t {row} = first_row + own_row;")
                 self.write_row()
+
+    def of_lanes(self, own: str, f: Fold, share: int) -> str:
+        """A statement that makes of what a thread has of a fold what so many neighbouring ones have, in their order."""
+        return f"{own} = weft::reduce_lanes<{self.algebra(f)}, {share}>({own}, weft::lanes_of_team<{share}>());"
 
     def write_row(self) -> None:
         """What is written once a row."""

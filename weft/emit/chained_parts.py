@@ -7,15 +7,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.emit.chained_products import ChainEntry
-from weft.plan.chain import PARTS_BLOCK, RUN_OF_PARTS, pieces_of
+from weft.plan.chain import PARTS_BLOCK, RUN_OF_PARTS, pieces_of, sharing_of
 
 
 @dataclass
 class ChainedPartsEntry(ChainEntry):
-    """A thread has a run of lanes of a row, and combines all its parts in their order."""
+    """Some threads have a run of lanes of a row, and combine all its parts in their order."""
 
     def shape(self) -> str:
-        return f"a thread has {RUN_OF_PARTS} of {self.chain.lane} of a row, in {self.whole_plan.parts} parts"
+        share, parts = sharing_of(self.whole_plan), self.whole_plan.parts
+        who = f"{share} threads have" if share > 1 else "a thread has"
+        return f"{who} {RUN_OF_PARTS} of {self.chain.lane} of a row, in {parts} parts"
+
+    @property
+    def sets_up(self) -> bool:
+        return False
 
     def bounds(self) -> str:
         return f"__launch_bounds__({PARTS_BLOCK})"
@@ -25,16 +31,17 @@ class ChainedPartsEntry(ChainEntry):
 
     def body(self) -> None:
         line, plan, rows = self.writer.line, self.whole_plan, self.plan.tile[0]
-        pieces = pieces_of(plan)
+        pieces, share = pieces_of(plan), sharing_of(plan)
         self.sizes_of_call()
         self.place_of_tile(f"int32_t(blockIdx.x) / {pieces}" if pieces > 1 else "int32_t(blockIdx.x)")
-        line(f"const int32_t item = int32_t(blockIdx.x % {pieces}) * {PARTS_BLOCK} + threadIdx.x;")
+        each = f" / {share}" if share > 1 else ""
+        line(f"const int32_t item = int32_t(blockIdx.x % {pieces}) * {PARTS_BLOCK // share} + threadIdx.x{each};")
         self.run_of_item()
         line(f"if (own_row >= {rows} || first_row + own_row >= {self.wholes['rows']}) return;")
         line(f"const int64_t first_place = int64_t(blockIdx.x / {pieces}) * {plan.parts} * {rows} + own_row;")
         if self.chain.bounded and self.chain.repairs:
             self.statements(tuple(map(self.let, self.of_bounds)))
-        self.combine_parts(self.left_in, f"first_place + part * {rows}")
+        self.combine_parts(self.left_in, f"first_place + part * {rows}", share)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Self
 from weft.emit import entries
 from weft.emit.chained_meeting import MeetingEntry
 from weft.emit.cpp_body import factor
-from weft.emit.dependent import Dependence, dependences, include
+from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.rings import WARPS_OF_A_GROUP, given_back
@@ -37,11 +37,13 @@ _OWN = """
     start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles
     pairs pair row_tile any_turn any_own rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full
     sums_empty before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
-    infinite fetch_columns hand_columns handed n ticket tickets
+    infinite fetch_columns hand_columns handed n ticket tickets first_part
 """
 
 
-def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: Facts) -> str:
+def emit(
+    function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: Facts, around: Dependence = ALONE
+) -> str:
     """The kernel's translation unit. Its entry takes the slots of `weft.plan.arguments`, and the maps of its boxes."""
     from weft.emit.chained_parts import ChainedPartsEntry, TicketsEntry
 
@@ -54,7 +56,8 @@ def emit(function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: F
     for header in sorted(("weft/matrix_tile.cuh", "weft/power.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
         writer.line(f'#include "{header}"')
     names = entries.of_chain(nest, plan)
-    launches = dependences([number > 0 for number in range(len(names))])
+    # what it multiplies may be what launches before have made: those after it, which read it too, begin when that is awaited
+    launches = dependences([number > 0 for number in range(len(names))], replace(around, ahead=False))
     kinds: tuple[type[ChainEntry], ...] = (ChainEntry, ChainedPartsEntry)
     if plan.meeting == "tickets":
         launches, kinds = (launches[0], replace(launches[1], late=True)), (TicketsEntry, ChainEntry)
@@ -278,7 +281,11 @@ class ChainEntry(MeetingEntry):
                     line(f"{which}_full[place].init(1);")
                     line(f"{which}_empty[place].init({self.whole_plan.warpgroups * WARPS_OF_A_GROUP});")
             line("weft::fence_mbarrier_init();")
+            for name in dict.fromkeys(name for name, b in zip(self.maps, self.tiles_of, strict=True) if not b.of):
+                line(f"weft::prefetch({name});")
         line("__syncthreads();")
+        if self.launch.early:
+            self.launch.begin(self.writer)
 
     def bring_all(self, alone: str) -> None:
         """alone: which thread does, where all of a warp ask rows."""

@@ -11,14 +11,20 @@ from weft.emit.text import Writer
 @dataclass(frozen=True)
 class Dependence:
     """Whether a launch may begin before the one before it has ended, and whether the one after it may. late: it needs that one
-    only in its end, and awaits it there. ahead: the one after it may begin while this one waits, as it may be late, too. Every
-    launch awaits the one before it, early or late: who has awaited the last one has the memory of all.
+    only in its end, and awaits it there. ahead: the one after it may begin while this one waits, as it may be late, too; not of
+    the first launch of a call, before which anything may be written that launches after it read. Every launch awaits the one
+    before it, early or late: who has awaited the last one has the memory of all.
     """
 
     awaits: bool = False
     allows: bool = False
     late: bool = False
     ahead: bool = False
+
+    @property
+    def early(self) -> bool:
+        """Whether nothing but its own setting up comes before it awaits the one before it, and nobody waits for that."""
+        return self.awaits and not (self.late or self.ahead)
 
     def begin(self, writer: Writer) -> None:
         """What comes before all else."""
@@ -47,5 +53,6 @@ def dependences(dependent: Sequence[bool], around: Dependence = ALONE) -> tuple[
     of a call.
     """
     own = (dependent[0] or around.awaits, *dependent[1:])
-    pairs = zip(own, (*own[1:], around.allows), strict=True)
-    return tuple(Dependence(awaits, allows, ahead=around.ahead) for awaits, allows in pairs)
+    ahead = (around.ahead, *(around.awaits for _ in own[1:]))
+    triples = zip(own, (*own[1:], around.allows), ahead, strict=True)
+    return tuple(Dependence(awaits, allows, ahead=early) for awaits, allows, early in triples)

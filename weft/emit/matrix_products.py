@@ -7,6 +7,7 @@ Tiles of the operands come to a ring of places in shared memory, some turns ahea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ class MatrixEntry(ProductEntry):
     def shape(self) -> str:
         (m, n, k), (own_m, own_n), who = self.plan.tile, self.plan.each, "warpgroup" if self.by_warpgroups else "warp"
         return f"a block has {m} x {n} results, a {who} {own_m} x {own_n}; a turn takes {k} points"
+
+    @property
+    def sets_up(self) -> bool:
+        return self.plan.boxes
 
     @property
     def fragment(self) -> Fragment:
@@ -126,6 +131,28 @@ class MatrixEntry(ProductEntry):
                 template = f"{self.algebra(f)}, {self.plan.across}, {m}"
                 line(f"weft::combine_across<{template}>({name}, {place}, first_own_row);")
 
+    def finish(self) -> None:
+        if self.plan.together:
+            self.meet_in_cluster()
+        else:
+            super().finish()
+
+    def meet_in_cluster(self) -> None:
+        """Each block leaves what it has of its square behind the ring, and combines a share of the results of all parts."""
+        line, plan, own, offset = self.writer.line, self.plan, self.plan.writing, ring_bytes(self.plan, self.products)
+        self.launch.end(self.writer)
+        for f in self.products.folds:
+            name, type_ = self.fresh.fresh(f"{f.names[0]}_part"), register_type(f.types[0])
+            self.parts[f.results[0]] = name
+            line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory + {offset});")
+            offset += math.prod(plan.tile[:2]) * f.types[0].size
+        self.end(lambda: self.leave_parts(""))
+        line("weft::cluster_sync();")
+        there = f"weft::peer({{0}} + (own_row * {plan.tile[1]} + own_column), g)"
+        first, step = f"part * {own} + threadIdx.x", own * plan.parts
+        self.results_of_runs(first, step, lambda f: there.format(self.parts[f.results[0]]), plan.parts)
+        line("weft::cluster_sync();  // others may read what this block has")
+
     # ---------------------------------------------------------------- operands
 
     def ring(self) -> list[Tile]:
@@ -187,7 +214,11 @@ class MatrixEntry(ProductEntry):
             if crews > 1:
                 line(f"for (int32_t crew = 0; crew < {crews}; ++crew) called[crew].init({warps});")
             line("weft::fence_mbarrier_init();")
+            for name in self.maps:
+                line(f"weft::prefetch({name});")
         line("__syncthreads();")
+        if self.launch.early:
+            self.launch.begin(self.writer)
         if self.plan.parts > 1:
             self.square(f"int32_t(blockIdx.x) / {self.plan.parts}")
             self.which_part()

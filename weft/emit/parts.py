@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from weft.emit.expressions import register_type
 from weft.emit.products import ProductEntry
+from weft.graph.tile import Read, names_of
+from weft.loops.ir import free_arrays, free_names
 from weft.plan.fold import WARP
+from weft.plan.product import made_of
 
 
 @dataclass
@@ -27,6 +31,8 @@ class CombineEntry(ProductEntry):
         line(f"const int32_t warp = threadIdx.x / {WARP};")
         line(f"const int32_t item = int32_t(blockIdx.x % {pieces}) * {WARP} + threadIdx.x % {WARP};")
         self.place_of_run("item")
+        self.fetch_ahead()
+        self.launch.end(self.writer)
         each = plan.parts // warps
         part = f"int64_t(blockIdx.x / {pieces}) * {plan.parts} + warp * {each} + g"
         place = f"(({part}) * {m} + own_row) * {n} + own_column"
@@ -41,3 +47,35 @@ class CombineEntry(ProductEntry):
         line("if (warp > 0) return;")
         self.combine_runs(lambda f: f"{kept[f.results[0]]}[g][threadIdx.x]", warps)
         self.results()
+
+    def fetch_ahead(self) -> None:
+        """What results need of arguments, which no launch before writes, is on its way to L2 before that is awaited."""
+        found, axes = self.products, {*self.products.rows, *self.products.columns}
+        for sweep in found.ending:
+            made = made_of(found, (e for f in sweep.folds for e in f.parts))
+            whole = [v for v in made if isinstance(v, Read) and axes & {*v.axes} and self.given(v)]
+            for over_columns in (False, True):
+                reads = [v for v in whole if bool({*found.columns} & {*v.axes}) == over_columns]
+                if not reads:
+                    continue
+                with self.writer.block("if (warp == 0)" if self.plan.combining > 1 else ""), ExitStack() as stack:
+                    here = [self.place_of(found.rows, self.firsts["rows"], "own_row", self.wholes["rows"])]
+                    if over_columns:
+                        stack.enter_context(self.unrolled_block([f"for (int32_t v = 0; v < {self.plan.run}; ++v)"]))
+                        column = self.place_of(found.columns, self.firsts["columns"], "own_column + v", self.wholes["columns"])
+                        here.append(column)
+                    stack.enter_context(self.writer.block(f"if ({' && '.join(here)})"))
+                    for axis in (self.axes[a] for a in sweep.over):
+                        start, stop = self.printer.index(axis.start), self.printer.index(axis.stop)
+                        name = self.declare(axis.name)
+                        loop = f"for (int64_t {name} = {start}; {name} < {stop}; ++{name})"
+                        stack.enter_context(self.writer.block(loop))
+                    for v in reads:
+                        self.writer.cite(v.location)
+                        self.writer.line(f"weft::fetch_ahead({self.address(v.array, v.index)});")
+
+    def given(self, read: Read) -> bool:
+        """Whether a read is inside an argument of the call, at places that are known before anything is read."""
+        made = {name for v in self.products.sweeps.values for name in names_of(v)}
+        known = not any(free_names(i) & made or free_arrays(i) for i in read.index)
+        return known and read.always and not read.checked and self.function.array(read.array).role == "input"

@@ -70,8 +70,10 @@ def emit(
         writer.line(f'#include "{header}"')
     names = entries.of_products(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))], around)
-    if not packed and all(function.array(v.array).role == "input" for v in reads_of_operands(found)):
+    if around.ahead and not packed and all(function.array(v.array).role == "input" for v in reads_of_operands(found)):
         launches = (replace(launches[0], late=True), *launches[1:])
+    if plan.leaves_parts:
+        launches = (*launches[:-1], replace(launches[-1], late=True))
     include(writer, launches)
     for number, (name, launch) in enumerate(zip(names, launches, strict=True)):
         writer.line()
@@ -84,7 +86,7 @@ def emit(
 
 
 # Points that are folded for a result by itself whose loads are in flight.
-ENDING_UNROLL = 8
+ENDING_UNROLL = 16
 # Names that texts declare.
 _OWN = """
     outside here row point place square memory u v h g q e group across down now turn turns lane full empty step
@@ -203,11 +205,17 @@ class ProductEntry(ValueBody):
         cluster = f" __cluster_dims__({self.plan.cluster}, 1, 1)" if self.plan.cluster > 1 else ""
         return f"__launch_bounds__({self.plan.threads}{resident}){cluster}"
 
+    @property
+    def sets_up(self) -> bool:
+        """Whether it makes barriers, before it awaits the launch before it."""
+        return False
+
     @contextmanager
     def kernel(self, entry: str, parameters: str, bounds: str) -> Iterator[None]:
         """The kernel's text around its body, at whose end it stops where data have decided what is out of its range."""
         with self.writer.block(f'extern "C" __global__ void {bounds} {entry}(\n    {parameters})'):
-            self.launch.begin(self.writer)
+            if not (self.sets_up and self.launch.early):
+                self.launch.begin(self.writer)
             mark = self.writer.mark()
             yield
             if self.writer.mentions("outside", mark):
@@ -230,7 +238,7 @@ class ProductEntry(ValueBody):
         """What is done with the totals."""
         self.launch.end(self.writer)
         if self.plan.parts > 1:
-            self.end(self.leave_parts)
+            self.end(lambda: self.leave_parts(f"int64_t(blockIdx.x) * {self.plan.tile[0]} + "))
         else:
             self.end(self.lines if self.plan.lines else self.results)
 
@@ -452,16 +460,22 @@ class ProductEntry(ValueBody):
         text = text.format(fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(part)})")
         self.writer.line(f"{own} = {text};")
 
-    def leave_parts(self) -> None:
-        """What a thread has folded of its part of the points, for the next launch: squares of results as they lie."""
-        (m, n, _), own = self.plan.tile, self.fragment
+    def leave_parts(self, first_row: str) -> None:
+        """What a thread has folded of its part of the points, for who combines them: squares of results as they lie, the first
+        row at a place.
+        """
+        n, own = self.plan.tile[1], self.fragment
         for f in self.products.folds:
             type_, name = f.types[0], self.parts[f.results[0]]
             with self.each_run():
-                self.writer.line(f"{register_type(type_)} part_run[{own.run}];")
                 value = self.total(f, f"h * {own.run} + v")
+                if self.plan.together:  # in shared memory
+                    place = f"{name}[({first_row}{own.row}) * {n} + {own.column} + v]"
+                    self.unrolled([f"for (int32_t v = 0; v < {own.run}; ++v)"], f"{place} = {value};")
+                    continue
+                self.writer.line(f"{register_type(type_)} part_run[{own.run}];")
                 self.unrolled([f"for (int32_t v = 0; v < {own.run}; ++v)"], f"part_run[v] = {value};")
-                place = f"{name} + ((int64_t(blockIdx.x) * {m} + {own.row}) * {n} + {own.column})"
+                place = f"{name} + (({first_row}{own.row}) * {n} + {own.column})"
                 self.writer.line(f"weft::store<{min(own.run, PACKET_BYTES // type_.size)}>({place}, part_run);")
 
     @contextmanager

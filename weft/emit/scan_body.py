@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from weft.emit.algebras import algebra_of, element_of, extremum_type, is_place, join
 from weft.emit.cpp_body import factor
+from weft.emit.dependent import Dependence
 from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody
@@ -121,7 +122,7 @@ class ScanBody(ValueBody):
 
     # ---------------------------------------------------------------- the kernel
 
-    def emit(self, entry: str) -> None:
+    def emit(self, entry: str, launch: Dependence) -> None:
         plan, line = self.plan, self.writer.line
         given = parameters(self.function, self.nest, self.facts, self)
         if plan.shared:
@@ -131,6 +132,7 @@ class ScanBody(ValueBody):
         threads = plan.threads * plan.teams
         bounds = f"{threads}, {plan.resident}" if plan.resident else f"{threads}"
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {entry}(\n    {lines})'):
+            launch.begin(self.writer)
             mark = self.writer.mark()
             if plan.shared:
                 line("// blocks share a row, a tile each, and tell each other what theirs does")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.names import Names, kernel_entry
 from weft.emit.rough import rough_scans
 from weft.emit.scans_along import ScansAlong
@@ -15,13 +16,17 @@ from weft.plan.arguments import Facts
 from weft.plan.scan import ScanPlan
 
 
-def emit(function: Function, nest: Nest, scans: Scanned, plan: ScanPlan, facts: Facts) -> str:
+def emit(
+    function: Function, nest: Nest, scans: Scanned, plan: ScanPlan, facts: Facts, around: Dependence = ALONE
+) -> str:
     """The kernel's translation unit. Its entry takes the slots of `weft.plan.arguments`, and where blocks share rows, a pointer
     to the words by which they tell each other what each scan does, and the number of parts.
     """
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     scans = rough_scans(scans, scans.writes, scans.last)
     writer = Writer()
+    (launch,) = dependences([False], around)
+    include(writer, (launch,))
     writer.line('#include "weft/memory.cuh"')
     writer.line(f'#include "weft/{"chain" if plan.shared else "team"}.cuh"')
     if plan.stages:
@@ -36,5 +41,5 @@ def emit(function: Function, nest: Nest, scans: Scanned, plan: ScanPlan, facts: 
     kind(
         function, own, facts, writer, Names(frozenset(taken)), {}, {}, varies, large,
         axes=scans.axes, values=scans.values, scans=scans, plan=plan,
-    ).emit(kernel_entry(nest.name))  # fmt: skip
+    ).emit(kernel_entry(nest.name), launch)  # fmt: skip
     return writer.text()

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from weft.emit.cpp import varying, without_unused
 from weft.emit.cpp_body import Body
+from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.expressions import PRODUCT, SUM, literal, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
@@ -129,16 +130,19 @@ class _ThreadBody(Body):
             self.writer.line(f"for (int32_t {k} = 0; {k} < {max(1, elements)}; ++{k}) {first} = {value};")
 
 
-def emit(function: Function, nest: Nest, plan: ThreadPlan, facts: Facts) -> str:
+def emit(function: Function, nest: Nest, plan: ThreadPlan, facts: Facts, around: Dependence = ALONE) -> str:
     """The kernel's translation unit. Its one entry has the nest's name and takes the slots of `weft.plan.arguments`."""
     own = Nest(nest.name, nest.axes, trapping(without_unused(function, nest)), nest.verdicts)
     writer = Writer()
     fresh = Names(frozenset({kernel_entry(nest.name), "item", "outside"}))
     large = varying(own, {s.name for s in function.scalars})
     body = _ThreadBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large)
+    (launch,) = dependences([False], around)
+    include(writer, (launch,))
     writer.line('#include "weft/memory.cuh"')
     writer.line()
     with writer.block(_signature(function, nest, facts, plan, body)):
+        launch.begin(writer)
         _threads(own, plan, body)
     return writer.text()
 

@@ -14,7 +14,7 @@ from weft.graph.outer_states import OuterStates
 from weft.graph.products import Products, factor_type, multiplied_type
 from weft.loops.show import renamed, show_expr, user_names
 from weft.loops.types import FLOAT32, FLOATS8, INT32, INT64
-from weft.plan.chain import RUN_OF_PARTS, ChainPlan
+from weft.plan.chain import RUN_OF_PARTS, ChainPlan, sharing_of
 from weft.plan.fold import FoldPlan
 from weft.plan.join import BinsPlan, JoinPlan, PointsPlan, RowsPlan, SortPlan, join_steps
 from weft.plan.latest import LastPlan
@@ -345,7 +345,9 @@ def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
     if launch.entry != entries.of_chained_products(launch.nest, plan):
         if plan.meeting == "tickets":
             return ["a thread has a tile of rows, of which no block has left a part"]
-        return [f"a thread has {RUN_OF_PARTS} of {found.lane} of a row, and combines {plan.parts} parts of it in their order"]
+        share = sharing_of(plan)
+        each = f"{share} threads have" if share > 1 else "a thread has"
+        return [f"{each} {RUN_OF_PARTS} of {found.lane} of a row, whose {plan.parts} parts are combined in their order"]
     if plan.together:
         moved.append(f"{plan.together} of {found.row}, which have {found.column} in common, are the rows of a tile")
     if plan.parts > 1:

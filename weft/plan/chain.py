@@ -66,8 +66,9 @@ TILE_CYCLES_OF_SEVERAL = 4000
 # of parts that one block combines in a cycle. (Measured on an H100.)
 MOST_PARTS, MOST_WAVES, GROUPS, TICKET_BYTES = 64, 2, 8, 40
 MEETING_CYCLES: dict[Meeting, int] = {"": 0, "after": 5000, "cluster": 3100, "tickets": 4500}
-# Columns that a thread of that launch combines, and threads of a block.
-RUN_OF_PARTS, PARTS_BLOCK = 8, 128
+# Columns that a thread of that launch combines, and threads of a block; threads that share the parts of such a run at the most,
+# and parts of each at the least: it waits for few of them, one round of loads after the other.
+RUN_OF_PARTS, PARTS_BLOCK, MOST_SHARING, FEWEST_SHARED = 8, 128, 8, 4
 
 
 @dataclass(frozen=True)
@@ -500,4 +501,12 @@ def parts_of(chain: Chain, plan: ChainPlan, tiles: int) -> tuple[tuple[str, Scal
 def pieces_of(plan: ChainPlan) -> int:
     """The blocks that combine the parts of a tile."""
     rows, lanes, _ = plan.sums.tile
-    return -(-(plan.together or rows) * lanes // (RUN_OF_PARTS * PARTS_BLOCK))
+    return -(-(plan.together or rows) * lanes * sharing_of(plan) // (RUN_OF_PARTS * PARTS_BLOCK))
+
+
+def sharing_of(plan: ChainPlan) -> int:
+    """The threads of that launch that share the parts of a run."""
+    share = 1
+    while 2 * share <= MOST_SHARING and 2 * share * FEWEST_SHARED <= plan.parts:
+        share *= 2
+    return share

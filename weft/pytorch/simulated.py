@@ -208,6 +208,7 @@ def _launched(
                 cluster=(plan.cluster, 1, 1),
                 shared=plan.shared,
                 dependent=plan.dependent,
+                first=plan.first,
                 arch=arch,
                 seed=seed,
             ),

@@ -3,6 +3,7 @@
 #include "weft/power.cuh"
 #include "weft/registers.cuh"
 #include "weft/team.cuh"
+#include "weft/dependent.cuh"
 
 // kernels_of_chains.py:19: def full(q, k, v, scale: float):
 extern "C" __global__ void __launch_bounds__(512, 1) full(
@@ -48,8 +49,13 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             sums_empty[place].init(12);
         }
         weft::fence_mbarrier_init();
+        weft::prefetch(q_map);
+        weft::prefetch(k_map);
+        weft::prefetch(v_map);
     }
     __syncthreads();
+    weft::await_launch_before();
+    weft::allow_launch_after();
     if (threadIdx.x >= 384) {
         // one of these threads brings the tiles of all turns, as their places become free
         weft::decrease_registers<32>();

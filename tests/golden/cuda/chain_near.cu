@@ -3,6 +3,7 @@
 #include "weft/registers.cuh"
 #include "weft/team.cuh"
 #include "weft/within.cuh"
+#include "weft/dependent.cuh"
 
 // kernels_of_chains.py:74: def near(q, k, v, scale: float, reach: int):
 extern "C" __global__ void __launch_bounds__(384, 1) near(
@@ -52,8 +53,13 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             sums_empty[place].init(8);
         }
         weft::fence_mbarrier_init();
+        weft::prefetch(q_map);
+        weft::prefetch(k_map);
+        weft::prefetch(v_map);
     }
     __syncthreads();
+    weft::await_launch_before();
+    weft::allow_launch_after();
     if (threadIdx.x >= 256) {
         // one of these threads brings the tiles of all turns, as their places become free
         weft::decrease_registers<24>();

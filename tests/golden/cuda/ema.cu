@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -9,6 +10,8 @@ extern "C" __global__ void __launch_bounds__(64) ema(
     const int64_t rows,
     const int64_t length,
     const double alpha) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     const int64_t r = int64_t(blockIdx.x);
     const float* x_r = x + r * x_stride_0;
     float* y_r = y + r * y_stride_0;

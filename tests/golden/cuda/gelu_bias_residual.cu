@@ -1,4 +1,5 @@
 #include "weft/memory.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) gelu_bias_residual(
     const float* __restrict__ x,
@@ -10,6 +11,8 @@ extern "C" __global__ void __launch_bounds__(128) gelu_bias_residual(
     const int64_t y_stride_0,
     const int64_t rows,
     const int64_t length) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     // each thread takes 4 neighbours along l
     const int64_t r = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
     if (r >= rows) return;

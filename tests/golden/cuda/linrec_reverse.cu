@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -10,6 +11,8 @@ extern "C" __global__ void __launch_bounds__(64) linrec_reverse(
     const int64_t y_stride_0,
     const int64_t rows,
     const int64_t length) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     const int64_t r = int64_t(blockIdx.x);
     const float* x_r = x + r * x_stride_0;
     const float* c_r = c + r * c_stride_0;

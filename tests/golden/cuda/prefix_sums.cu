@@ -1,9 +1,12 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
 extern "C" __global__ void __launch_bounds__(8) prefix_sums(
     float* x,
     const int64_t x_size_0) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     // a row is one tile of 128 points at the most; a thread has 4 times 4 of them, beside those of its warp
     const int32_t i_own = threadIdx.x * 4;
     // test_emit_cuda.py:59: for i in range(x.shape[0]):

@@ -1,5 +1,6 @@
 #include "weft/matrix_tile.cuh"
 #include "weft/team.cuh"
+#include "weft/dependent.cuh"
 
 // kernels_of_products.py:94: def linear_gelu(x, w, bias):
 extern "C" __global__ void __launch_bounds__(160) linear_gelu(
@@ -29,8 +30,12 @@ extern "C" __global__ void __launch_bounds__(160) linear_gelu(
             empty[place].init(4);
         }
         weft::fence_mbarrier_init();
+        weft::prefetch(x_map);
+        weft::prefetch(w_map);
     }
     __syncthreads();
+    weft::await_launch_before();
+    weft::allow_launch_after();
     const int32_t squares = row_tiles * column_tiles;
     const int32_t turns = (x_size_1 + 63) / 64;
     int32_t step = 0;  // turns of all squares so far

@@ -16,6 +16,7 @@ extern "C" __global__ void __launch_bounds__(256) of_bytes_pack(
     const int64_t b_size_1,
     int8_t* right_packed,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     const int32_t j_own = int32_t(b_size_1);
     const int32_t k_own = int32_t(a_size_1);
@@ -61,6 +62,7 @@ extern "C" __global__ void __launch_bounds__(160) of_bytes(
     const int64_t parts,
     const __grid_constant__ weft::TensorMap left_map,
     const __grid_constant__ weft::TensorMap right_map) {
+    weft::allow_launch_after();
     weft::await_launch_before();
     // a block has 64 x 64 results, a warpgroup 64 x 64; a turn takes 128 points
     const int32_t row_tiles = int32_t((a_size_0 + 63) / 64);
@@ -76,6 +78,8 @@ extern "C" __global__ void __launch_bounds__(160) of_bytes(
             empty[place].init(4);
         }
         weft::fence_mbarrier_init();
+        weft::prefetch(left_map);
+        weft::prefetch(right_map);
     }
     __syncthreads();
     const int32_t squares = row_tiles * column_tiles;

@@ -26,6 +26,7 @@ extern "C" __global__ void __launch_bounds__(256) convolution_pack_1(
     weft::bfloat16* w_packed,
     weft::bfloat16* x_packed,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     const int32_t f_own = int32_t(w_size_0);
     const int32_t c_own = int32_t(x_size_1);
@@ -163,6 +164,7 @@ extern "C" __global__ void __launch_bounds__(160) convolution(
     const int64_t parts,
     const __grid_constant__ weft::TensorMap w_map,
     const __grid_constant__ weft::TensorMap x_map) {
+    weft::allow_launch_after();
     weft::await_launch_before();
     // a block has 64 x 64 results, a warpgroup 64 x 64; a turn takes 64 points
     const int64_t i_count = weft::maximum<int64_t>(x_size_2 - w_size_2 + 1, 0);
@@ -188,6 +190,8 @@ extern "C" __global__ void __launch_bounds__(160) convolution(
             empty[place].init(4);
         }
         weft::fence_mbarrier_init();
+        weft::prefetch(w_map);
+        weft::prefetch(x_map);
     }
     __syncthreads();
     const int32_t squares = row_tiles * column_tiles;

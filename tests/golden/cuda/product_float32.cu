@@ -1,5 +1,6 @@
 #include "weft/product.cuh"
 #include "weft/team.cuh"
+#include "weft/dependent.cuh"
 
 // kernels_of_products.py:16: def product(a, b):
 extern "C" __global__ void __launch_bounds__(256) product(
@@ -12,6 +13,8 @@ extern "C" __global__ void __launch_bounds__(256) product(
     const int64_t a_size_0,
     const int64_t a_size_1,
     const int64_t b_size_1) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     // a block has 64 x 32 results, a thread 4 x 4; a turn takes 32 points, 2 groups of threads share the points of a turn
     const int32_t row_tiles = int32_t((a_size_0 + 63) / 64);
     const int32_t column_tiles = int32_t((b_size_1 + 31) / 32);

@@ -15,6 +15,7 @@ extern "C" __global__ void __launch_bounds__(128) product_parts(
     const int64_t b_size_1,
     double* s_parts,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     // a block has 64 x 64 results, a warp 32 x 32; a turn takes 16 points
     const int32_t row_tiles = int32_t((a_size_0 + 63) / 64);
@@ -107,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(64) product(
     const int64_t b_size_1,
     double* s_parts,
     const int64_t parts) {
-    weft::await_launch_before();
+    weft::allow_launch_after();
     // a block has 32 runs of columns; 2 warps share the parts of each
     const int32_t row_tiles = int32_t((a_size_0 + 63) / 64);
     const int32_t column_tiles = int32_t((b_size_1 + 63) / 64);
@@ -119,6 +120,7 @@ extern "C" __global__ void __launch_bounds__(64) product(
     const int32_t warp = threadIdx.x / 32;
     const int32_t item = int32_t(blockIdx.x % 64) * 32 + threadIdx.x % 32;
     const int32_t own_row = item / 32, own_column = item % 32 * 2;
+    weft::await_launch_before();
     double s_whole[2];
     #pragma unroll
     for (int32_t v = 0; v < 2; ++v) {

@@ -1,5 +1,6 @@
 #include "weft/matrix_tile.cuh"
 #include "weft/team.cuh"
+#include "weft/dependent.cuh"
 
 // kernels_of_products.py:119: def gated(x, gate, up):
 extern "C" __global__ void __launch_bounds__(160) gated(
@@ -32,8 +33,13 @@ extern "C" __global__ void __launch_bounds__(160) gated(
             empty[place].init(4);
         }
         weft::fence_mbarrier_init();
+        weft::prefetch(x_map);
+        weft::prefetch(gate_map);
+        weft::prefetch(up_map);
     }
     __syncthreads();
+    weft::await_launch_before();
+    weft::allow_launch_after();
     const int32_t squares = row_tiles * column_tiles;
     const int32_t turns = (x_size_1 + 63) / 64;
     int32_t step = 0;  // turns of all squares so far

@@ -15,6 +15,7 @@ extern "C" __global__ void __launch_bounds__(256) product_parts(
     const int64_t b_size_1,
     float* s_parts,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     // a block has 64 x 32 results, a thread 4 x 4; a turn takes 32 points, 2 groups of threads share the points of a turn
     const int32_t row_tiles = int32_t((a_size_0 + 63) / 64);
@@ -149,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(256) product(
     const int64_t b_size_1,
     float* s_parts,
     const int64_t parts) {
-    weft::await_launch_before();
+    weft::allow_launch_after();
     // a block has 32 runs of columns; 8 warps share the parts of each
     const int32_t row_tiles = int32_t((a_size_0 + 63) / 64);
     const int32_t column_tiles = int32_t((b_size_1 + 31) / 32);
@@ -159,6 +160,7 @@ extern "C" __global__ void __launch_bounds__(256) product(
     const int32_t warp = threadIdx.x / 32;
     const int32_t item = int32_t(blockIdx.x % 16) * 32 + threadIdx.x % 32;
     const int32_t own_row = item / 8, own_column = item % 8 * 4;
+    weft::await_launch_before();
     float s_whole[4];
     #pragma unroll
     for (int32_t v = 0; v < 4; ++v) {

@@ -1,5 +1,6 @@
 #include "weft/matrix_tile.cuh"
 #include "weft/team.cuh"
+#include "weft/dependent.cuh"
 
 // kernels_of_products.py:667: def quantised_linear(x, w, of_rows, of_columns, bias):
 extern "C" __global__ void __launch_bounds__(128) quantised_linear(
@@ -15,6 +16,8 @@ extern "C" __global__ void __launch_bounds__(128) quantised_linear(
     const int64_t x_size_0,
     const int64_t x_size_1,
     const int64_t w_size_0) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     // a block has 64 x 64 results, a warp 32 x 32; a turn takes 128 points
     const int32_t row_tiles = int32_t((x_size_0 + 63) / 64);
     const int32_t column_tiles = int32_t((w_size_0 + 63) / 64);

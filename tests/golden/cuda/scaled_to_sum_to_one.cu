@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -5,6 +6,8 @@
 extern "C" __global__ void __launch_bounds__(8) scaled_to_sum_to_one(
     float* g,
     const int64_t g_size_0) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     // a row a block of 8 threads; each thread holds 4 neighbouring points, 4 times
     weft::Run<float, 4> g_tile[4];
     #pragma unroll

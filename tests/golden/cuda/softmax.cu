@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -9,6 +10,8 @@ extern "C" __global__ void __launch_bounds__(64) softmax(
     const int64_t y_stride_0,
     const int64_t rows,
     const int64_t length) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
     // a row a block of 64 threads; each thread holds 4 neighbouring points, 4 times
     // what the warps of a row tell each other; two of each, used in turn, so that one barrier does
     __shared__ float float_values[2][2];

@@ -13,6 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax_parts(
     float* largest_parts,
     float* total_parts,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     const int64_t part = blockIdx.y;
     const int64_t r = int64_t(blockIdx.x);
@@ -61,6 +62,7 @@ extern "C" __global__ void __launch_bounds__(256) softmax(
     float* largest_parts,
     float* total_parts,
     const int64_t parts) {
+    weft::allow_launch_after();
     weft::await_launch_before();
     const int64_t part = blockIdx.y;
     const int64_t r = int64_t(blockIdx.x);

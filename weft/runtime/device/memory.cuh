@@ -165,6 +165,13 @@ WEFT_FUNCTION float opaque(float value) {
     return value;
 }
 
+// What lies at an address is on its way to L2: no thread waits for it, or sees it.
+template <typename T> WEFT_FUNCTION void fetch_ahead(const T* address) {
+#if WEFT_ON_DEVICE
+    asm volatile("prefetch.global.L2 [%0];" : : "l"(detail::global_address(address)) : "memory");
+#endif
+}
+
 // The elements from `address` on, `width` of them an instruction; `address` is a multiple of those.
 template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch(const T* address) {
     Run<T, count> run;

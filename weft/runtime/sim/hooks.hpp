@@ -136,7 +136,7 @@ void weft_forget() {
 
 struct weft_launch_options {
     uint32_t grid[3], block[3], cluster[3];
-    uint32_t registers, dependent;
+    uint32_t registers, dependent;  // 2: on a launch of another call
     uint64_t seed;
     void (*entry)(const uint64_t*);
     void* (*anchor)();
@@ -156,6 +156,7 @@ void weft_begin(const weft_launch_options* o) {
     launch->blocks = uint64_t(o->grid[0]) * o->grid[1] * o->grid[2];
     launch->registers = o->registers;
     launch->dependent = o->dependent != 0;
+    launch->first = o->dependent > 1;
     launch->seed = o->seed;
     launch->random.seed(o->seed);
     launch->eagerness = uint32_t(o->seed % 3);

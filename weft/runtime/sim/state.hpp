@@ -21,7 +21,7 @@ struct Launch {
     uint32_t shared_bytes = 0;
     uint64_t seed = 0;
     uint32_t registers = 0;
-    bool dependent = false;
+    bool dependent = false, first = false;
     void (*entry)(const uint64_t*) = nullptr;
     void* (*anchor)() = nullptr;
     const uint64_t* arguments = nullptr;

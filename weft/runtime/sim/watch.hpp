@@ -57,7 +57,7 @@ void forget_swizzle(const Region& r, uint64_t offset) {
 // Checks and records one access to cells of a region, within its bounds.
 void touch(Region& r, uintptr_t address, uint32_t bytes, bool write, const Who& who) {
     const uint64_t first = (address - r.base) / r.granule, last = (address + bytes - 1 - r.base) / r.granule;
-    if (launch->dependent && current && !current->awaited && r.space == Space::global && !r.read_only) {
+    if (launch->dependent && current && !current->awaited && r.space == Space::global && (launch->first || !r.read_only)) {
         report("launch not awaited", who.site, 0,
                place_json(&r, address, bytes) + ",\"actor\":" + actor_json(who.self) + ",\"action\":\"" + (write ? "write" : "read") +
                    "\"");

@@ -36,13 +36,15 @@ def simulate(
     shared: int = 0,
     registers: int = 0,
     dependent: bool = False,
+    first: bool = False,
     arch: str = "sm_90a",
     seed: int = 0,
 ) -> Simulation:
     """Run one launch of a kernel on the CPU; arrays are read and written in place.
 
     shared: dynamic shared memory in bytes. registers: of a thread at entry, for kernels that move registers between
-    warps. dependent: it may begin before the launch before it has ended. seed: 0 runs threads in order and asynchronous units
+    warps. dependent: it may begin before the launch before it has ended. first: that one is of another call, and may write all
+    that this one reads. seed: 0 runs threads in order and asynchronous units
     as late as they may be; others permute both. Raises CompileError for a text that is refused, LaunchError for a launch that
     could not begin.
     """
@@ -63,7 +65,7 @@ def simulate(
             memory = Memory(library, [a.tensor if isinstance(a, Map) else a for a in arguments])
             slots, alive = memory.slots(arguments)
             options = Options(
-                grid, block, cluster, registers, dependent, seed,
+                grid, block, cluster, registers, dependent + (dependent and first), seed,
                 ctypes.cast(function, ctypes.c_void_p), ctypes.cast(program.library.weft_anchor, ctypes.c_void_p),
                 ctypes.addressof(slots), ctypes.addressof(table), len(variables),
             )  # fmt: skip
