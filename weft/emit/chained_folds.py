@@ -146,6 +146,13 @@ class RowFoldsEntry(ColumnsEntry):
                 self.printer.rounded[e.value] = own
 
     @property
+    def late(self) -> bool:
+        """Whether sums of a turn are under way still while the leading folds of the next one are made, which bring these sums to
+        what they are relative to.
+        """
+        return self.whole_plan.overlapped and bool(self.chain.repairs)
+
+    @property
     def roomy(self) -> bool:
         """Whether sums leave registers for what is the same in all turns."""
         return len(self.chain.sums.folds) * self.plan.tile[1] <= MOST_LANES_BESIDE
@@ -241,11 +248,14 @@ class RowFoldsEntry(ColumnsEntry):
         axis = self.axes[chain.column]
         bounds = {"column_start": "start"} if axis.start != ZERO else {}
         bounds["column_stop"] = "stop"
-        with self.writer.block("const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE", "};"):
+        takes = ["const int32_t turn", *(["const bool edge"] * (not self.masked)), *(["const auto& settled"] * self.late)]
+        with self.writer.block(f"const auto fold_turn = [&]({', '.join(takes)}) WEFT_INLINE", "};"):
             line(f"const int64_t first_column = int64_t(turn) * {columns} + threadIdx.x % 4 * 2;")
-            line(f"int32_t {', '.join(f'{name}[2]' for name in bounds)};")
+            if not self.masked:
+                line(f"int32_t {', '.join(f'{name}[2]' for name in bounds)};")
             if moved:
                 line(f"float {', '.join(f'{name}[2]' for name in references.values())};")
+            mark = self.writer.mark()
             if self.powers is not None:
                 line("weft::MaximumPower power[2];")
                 if self.powers.unit is not None:
@@ -253,17 +263,23 @@ class RowFoldsEntry(ColumnsEntry):
                     with self.writer.block("if (!rising)"):
                         self.unrolled(of_each, f"{self.powers.own}[h] {self.powers.by}= factor_of_scores;")
             first = self.needed(e for f in chain.leading for e in f.parts)
-            with self.each_row_of_thread([v for v in of_rows if v in first]):
-                for name, which in bounds.items():
-                    line(f"{name}[u] = weft::minimum<int64_t>({self.bound_of_row(which)} - first_column, {columns});")
-                if self.masked:
-                    self.make(early, elements, kept)
-                else:
-                    self.move(self.lead(early, elements, kept), references)
+            of_rows_first = [v for v in of_rows if v in first]
             if self.masked:
-                self.mask()
+                if early and (self.powers is None or self.powers.unit is None):
+                    with self.each_row_of_thread(of_rows_first):
+                        self.make(early, elements, kept)
+                for name, which in bounds.items():
+                    self.mask(name, which)
                 with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
-                    self.move(self.lead([], elements, kept), references)
+                    moved_by = self.move(self.lead([], elements, kept), references)
+            else:
+                with self.each_row_of_thread(of_rows_first):
+                    for name, which in bounds.items():
+                        line(f"{name}[u] = {self.bound_of_thread(which)};")
+                    moved_by = self.move(self.lead(early, elements, kept), references)
+            if moved_by:
+                self.writer.insert(mark, f"float {', '.join(f'{own}[2]' for own in moved_by)};  // what brings sums to these")
+            self.bring_sums(moved_by)
             if self.powers is not None:
                 self.bring_far(references)
             self.follow(late, of_rows, elements, {n: f"{own}[u]" for n, own in references.items()})
@@ -403,8 +419,6 @@ class RowFoldsEntry(ColumnsEntry):
         latest: Mapping[str, str] | None = None,
     ) -> None:
         """The values that leading folds are made of, and what is kept of them; and these folds, if they are at hand."""
-        if self.powers is not None and self.powers.unit is not None:
-            early = []
         if not early and latest is None:
             return
         with self.unrolled_block([self.runs]), self.columns({n: e for n, e in elements.items() if n not in kept}):
@@ -420,12 +434,18 @@ class RowFoldsEntry(ColumnsEntry):
         for name in kept.keys() & self.names.keys():
             del self.names[name]
 
-    def mask(self) -> None:
-        """Make columns that rows do not have what they need not be left out for."""
-        of_each = ["for (int32_t u = 0; u < 2; ++u)", self.runs, "for (int32_t v = 0; v < 2; ++v)"]
-        with self.writer.block("if (edge)"), self.unrolled_block(of_each):
-            for own, identity in self.masked.items():
-                self.writer.line(f"if ({self.outside}) {own} = {identity};")
+    def mask(self, name: str, which: str) -> None:
+        """Make columns that rows do not have, before they start or after they stop, what they need not be left out for."""
+        beyond = "turn < first_whole_turn" if which == "start" else "turn >= whole_turns"
+        outside = f"h * {PAIRS} + v {'<' if which == 'start' else '>='} {name}"
+        with self.writer.block(f"if ({beyond})"), self.each_row_of_thread([]):
+            self.writer.line(f"const int32_t {name} = {self.bound_of_thread(which)};")
+            each = [self.runs, "for (int32_t v = 0; v < 2; ++v)"]
+            self.unrolled(each, *(f"if ({outside}) {own} = {identity};" for own, identity in self.masked.items()))
+
+    def bound_of_thread(self, which: str) -> str:
+        """A bound of the u-th row of a thread, from the first of its columns in a turn on."""
+        return f"weft::minimum<int64_t>({self.bound_of_row(which)} - first_column, {self.plan.tile[2]})"
 
     def take_in(self, latest: Mapping[str, str]) -> None:
         for f in self.chain.leading:
@@ -437,8 +457,10 @@ class RowFoldsEntry(ColumnsEntry):
         fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
         return fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(f.parts[0])})"
 
-    def move(self, latest: Mapping[str, str], references: Mapping[str, str]) -> None:
-        """Bring what the row has to the folds so far, which values are relative to then."""
+    def move(self, latest: Mapping[str, str], references: Mapping[str, str]) -> dict[str, list[str]]:
+        """Bring what the row has to the folds so far, which values are relative to then. What brings sums of products there, of
+        both rows, and these sums: they may be under way still.
+        """
         line, chain = self.writer.line, self.chain
         for f in chain.leading:
             name = f.results[0]
@@ -450,35 +472,57 @@ class RowFoldsEntry(ColumnsEntry):
                 line(f"{references[name]}[u] = {self.algebra(f)}::reference({latest[name]}[0]);")
             else:
                 line(f"{latest[name]}[0] = {whole};")
+        factors: dict[str, list[str]] = {}
         if self.powers is not None:
             ((name, own),) = references.items()
-            line("// sums move with what they are relative to")
             algebra = self.algebra(self.chain.leading[0])
             line(f"const float before = {algebra}::reference({self.rows_own[name]}[u]);")
             line(f"power[u] = weft::maximum_power({own}[u], slope);")
             lost = "power[u].lost - weft::maximum_power(before, slope).lost"
-            self.bring_to(f"weft::exp2_estimate(weft::fma(before - {own}[u], slope, {lost}))", [r.sum for r in chain.repairs])
+            factors[f"weft::exp2_estimate(weft::fma(before - {own}[u], slope, {lost}))"] = [r.sum for r in chain.repairs]
         elif chain.repairs:
-            line("// sums move with what they are relative to")
             old = {n: f"{self.rows_own[n]}[u]" for n in references}
-            for text, sums in self.factors(old, {n: f"{own}[u]" for n, own in references.items()}).items():
-                self.bring_to(text, sums)
+            factors = self.factors(old, {n: f"{own}[u]" for n, own in references.items()})
+        moved = {}
+        for text, sums in factors.items():
+            own = self.fresh.fresh("factor")
+            line(f"{own}[u] = {text};")
+            self.of_each_row(sums, f"{own}[u]")
+            moved[own] = [name for name in sums if name not in self.rows_own]
         for f in chain.leading:
             line(f"{self.rows_own[f.results[0]]}[u] = {latest[f.results[0]]}[0];")
+        return moved
 
-    def bring_to(self, factor_: str, sums: list[str]) -> None:
-        """Multiply sums of a row by a factor."""
-        line, own = self.writer.line, self.fresh.fresh("factor")
-        line(f"const float {own} = {factor_};")
+    def bring_sums(self, moved: Mapping[str, list[str]]) -> None:
+        """Sums of products move with what they are relative to, when those of the turn before are done."""
+        if not moved:
+            return
+        if self.late:
+            self.writer.line("settled();")
+        for own, sums in moved.items():
+            for name in sums:
+                total = f"{self.totals[name]}[0][h * 4 + u * 2 + v]"
+                self.unrolled(["for (int32_t u = 0; u < 2; ++u)", *self.lanes_of_row], f"{total} *= {own}[u];")
+
+    @property
+    def lanes_of_row(self) -> list[str]:
+        return [f"for (int32_t h = 0; h < {self.plan.tile[1] // PAIRS}; ++h)", "for (int32_t v = 0; v < 2; ++v)"]
+
+    def of_each_row(self, sums: Sequence[str], factor_: str) -> None:
+        """Multiply what rows have folded by a factor."""
         for name in sums:
             if name in self.rows_own:
                 for v in (0, 1):
-                    line(f"{self.rows_own[name]}[u][{v}] *= {own};")
-                continue
-            self.unrolled(
-                [f"for (int32_t h = 0; h < {self.plan.tile[1] // PAIRS}; ++h)", "for (int32_t v = 0; v < 2; ++v)"],
-                f"{self.totals[name]}[0][h * 4 + u * 2 + v] *= {own};",
-            )
+                    self.writer.line(f"{self.rows_own[name]}[u][{v}] *= {factor_};")
+
+    def bring_to(self, factor_: str, sums: list[str]) -> None:
+        """Multiply sums of a row by a factor."""
+        own = self.fresh.fresh("factor")
+        self.writer.line(f"const float {own} = {factor_};")
+        self.of_each_row(sums, own)
+        for name in sums:
+            if name not in self.rows_own:
+                self.unrolled(self.lanes_of_row, f"{self.totals[name]}[0][h * 4 + u * 2 + v] *= {own};")
 
     def factors(self, old: Mapping[str, str], new: Mapping[str, str], *, settled: bool = False) -> dict[str, list[str]]:
         """What brings sums relative to some extrema to others, and the sums. settled: which stay as they are."""

@@ -138,6 +138,7 @@ class ChainEntry(MeetingEntry):
         with self.each_tile():
             self.begin_folds()
             self.begin_totals()
+            self.turns_of_warpgroup()
             self.fold_lambda()
             self.go_through_columns()
             self.end_folds()
@@ -369,7 +370,6 @@ class ChainEntry(MeetingEntry):
         edge += " || asking" if chain.given is not None else ""
         self.product_lambdas()
         self.staging_lambdas()
-        self.turns_of_warpgroup()
         line("int32_t turn = first_turn;")
         if chain.bounded:
             line("const bool any_turn = first_turn < turns;")
@@ -408,7 +408,8 @@ class ChainEntry(MeetingEntry):
             self.take_turn(own=True)
             self.start()
             self.scores_done("place")
-            line(f"const bool edge = {edge};")
+            if self.asks_edge:
+                line(f"const bool edge = {edge};")
             self.fetch("turn + 1")
             self.fold_at_edges()
             if sums:
@@ -426,45 +427,51 @@ class ChainEntry(MeetingEntry):
         with self.writer.block("if (any_turn)") if chain.bounded else nullcontext():
             self.leave_rows()
 
-    def fold_at_edges(self) -> None:
-        """What is made of a turn: where columns that rows do not have need be left out, there are two texts of it."""
-        if self.masked:
-            self.writer.line("fold_turn(turn, edge);")
+    @property
+    def asks_edge(self) -> bool:
+        """Whether it is told of each turn that some rows have not all of its columns."""
+        return not self.masked or self.chain.bounded and bool(self.chain.sums.folds)
+
+    def begin_turn(self) -> None:
+        self.writer.line("scores_full[place].wait(phase);")
+        self.take_turn(own=True)
+
+    def fold_scores(self, edge: str, *, first: bool = False) -> None:
+        """What is made of a turn whose scores are there. first: no sums are under way."""
+        line = self.writer.line
+        self.scores_done("place")
+        if self.asks_edge:
+            line(f"edge = {edge};")
+        self.fetch("turn + 1")
+        if self.late and not first:
+            with self.writer.block("const auto settled = [&]() WEFT_INLINE", "};"):
+                line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
+                self.sums_done("last")
+        self.fold_at_edges((", [] {}" if first else ", settled") if self.late else "", apart=not first)
+
+    def fold_at_edges(self, settled: str = "", *, apart: bool = True) -> None:
+        """What is made of a turn: where columns that rows do not have need be left out, there may be two texts of it, apart."""
+        line = self.writer.line
+        if self.masked or not apart:
+            line(f"fold_turn(turn{'' if self.masked else ', edge'}{settled});")
         else:
-            self.writer.line("if (edge) fold_turn(turn, true);")
-            self.writer.line("else fold_turn(turn, false);")
+            line(f"if (edge) fold_turn(turn, true{settled});")
+            line(f"else fold_turn(turn, false{settled});")
 
     def overlap_turns(self, edge: str) -> None:
         """Turns whose sums are multiplied together with the scores of the next one."""
         line, chain, sums = self.writer.line, self.chain, self.accumulators()
+        stop = "own_turns" if chain.bounded else "turns"
         if chain.bounded:
             line("const bool any_own = turn < own_turns;")
         with self.writer.block("if (any_own)") if chain.bounded else nullcontext():
             self.fetch("turn")
-            line("scores_full[place].wait(phase);")
-            self.take_turn(own=True)
-            self.start()
-            if chain.bounded:
+            if self.asks_edge:
                 line("bool edge;")
-            with self.writer.block("while (true)"):
-                self.scores_done("place")
-                line(f"{'' if chain.bounded else 'const bool '}edge = {edge};")
-                self.fetch("turn + 1")
-                self.fold_at_edges()
-                line(f"if (++turn == {'own_turns' if chain.bounded else 'turns'}) break;")
-                line("const int32_t last = place;")
-                self.await_columns_of_sums("last")
-                if chain.bounded:
-                    line(f"const bool infinite = edge && {self.any_infinite('last')};")
-                line(self.next_place)
-                line("scores_full[place].wait(phase);")
-                self.take_turn(own=True)
-                if chain.bounded:
-                    with self.within("infinite", "turn - 1", "last"):
-                        self.start()
-                with self.writer.block("else") if chain.bounded else nullcontext():
-                    self.start("last")
-                self.sums_done("last")
+            if self.late:
+                self.go_on_late(edge, stop)
+            else:
+                self.go_on(edge, stop)
             self.leave_rows()
             self.await_columns_of_sums("place")
             if self.apart:
@@ -483,6 +490,52 @@ class ChainEntry(MeetingEntry):
         if chain.bounded:
             with self.writer.block("if (any_turn && !any_own)"):  # when all of the warpgroup know that the rows came
                 self.leave_rows()
+
+    def go_on(self, edge: str, stop: str) -> None:
+        """All turns but for the sums of the last one."""
+        line, chain = self.writer.line, self.chain
+        self.begin_turn()
+        self.start()
+        with self.writer.block("while (true)"):
+            self.fold_scores(edge)
+            line(f"if (++turn == {stop}) break;")
+            line("const int32_t last = place;")
+            self.await_columns_of_sums("last")
+            if chain.bounded:
+                line(f"const bool infinite = edge && {self.any_infinite('last')};")
+            line(self.next_place)
+            self.begin_turn()
+            if chain.bounded:
+                with self.within("infinite", "turn - 1", "last"):
+                    self.start()
+            with self.writer.block("else") if chain.bounded else nullcontext():
+                self.start("last")
+            self.sums_done("last")
+
+    def go_on_late(self, edge: str, stop: str) -> None:
+        """The same where sums are under way while the next turn is folded. After sums with an infinity that is not for all rows,
+        which are made by themselves, the next turn begins as the first one does.
+        """
+        line, chain = self.writer.line, self.chain
+        with self.writer.block("while (true)") if chain.bounded else nullcontext():
+            self.begin_turn()
+            self.start()
+            self.fold_scores(edge, first=True)
+            with self.writer.block(f"while (++turn != {stop})"):
+                self.await_columns_of_sums("place")
+                if chain.bounded:
+                    line(f"if (edge && {self.any_infinite('place')}) break;")
+                line("const int32_t last = place;")
+                line(self.next_place)
+                self.begin_turn()
+                self.start("last")
+                self.fold_scores(edge)
+            if chain.bounded:
+                line(f"if (turn == {stop}) break;")
+                self.multiply_within("turn - 1", "place")
+                line(self.all_have_read)
+                self.sums_done("place")
+                line(self.next_place)
 
     @property
     def apart(self) -> bool:
@@ -504,7 +557,7 @@ class ChainEntry(MeetingEntry):
             self.unrolled([f"for (int32_t h = 0; h < {lanes // 2}; ++h)"], *totals)
         with self.writer.block("else"):
             self.multiply_within("turn - 1", "place")
-        line(f"weft::barrier_sync({self.barrier_of_group}, 128);  // all have read the tiles")
+        line(self.all_have_read)
 
     @property
     def barrier_of_group(self) -> str:
@@ -515,19 +568,22 @@ class ChainEntry(MeetingEntry):
         self.writer.line("++rows;")
 
     def start(self, sums: str = "") -> None:
-        """The products of a turn, until they are done: sums of the turn before, where these are wanted, and scores. The tensor
-        cores are handed over while scores are under way: earlier, two warpgroups would share them, and wait for them together.
+        """The products of a turn, until scores are done: these, and sums of the turn before, where these are wanted. The tensor
+        cores are handed over when no scores wait for them: earlier, two warpgroups would share them, and wait together.
         """
-        line = self.writer.line
-        if sums:
-            line(f"multiply_sums({sums});")
+        line, scores, totals = self.writer.line, ", ".join(self.scores.values()), ", ".join(self.accumulators())
+        products = ["multiply_scores(place);", *([f"multiply_sums({sums});"] if sums else [])]
+        for product in products if self.late else reversed(products):
+            line(product)
             line("weft::wgmma_commit();")
-        line("multiply_scores(place);")
-        line("weft::wgmma_commit();")
+        if self.late and sums:
+            line(f"weft::wgmma_wait<1>({scores});")
+            self.hand_over()
+            return
         if sums:
-            line(f"weft::wgmma_wait<1>({', '.join(self.accumulators())});")
+            line(f"weft::wgmma_wait<1>({totals});")
         self.hand_over()
-        line(f"weft::wgmma_wait<0>({', '.join(self.scores.values())});")
+        line(f"weft::wgmma_wait<0>({scores});")
 
     @property
     def group(self) -> str:
@@ -566,8 +622,12 @@ class ChainEntry(MeetingEntry):
         """Where columns that a row does not have hold an infinity, sums of those that it has; and what is written here."""
         with self.writer.block(f"if ({condition})"):
             self.multiply_within(turn, place)
-            self.writer.line(f"weft::barrier_sync({self.barrier_of_group}, 128);  // all have read the tiles")
+            self.writer.line(self.all_have_read)
             yield
+
+    @property
+    def all_have_read(self) -> str:
+        return f"weft::barrier_sync({self.barrier_of_group}, 128);  // all have read the tiles"
 
     def multiply_within(self, turn: str, place: str) -> None:
         line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]

@@ -112,13 +112,14 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         uint32_t exp_own[8][4];
         const float scale_float = weft::opaque(float(scale));
         float acc_own[1][32] = {};
+        const int32_t whole_turns = keys / 128;  // in which all rows have all columns
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
-        const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
+        const auto fold_turn = [&](const int32_t turn, const auto& settled) WEFT_INLINE {
             const int64_t first_column = int64_t(turn) * 128 + threadIdx.x % 4 * 2;
-            int32_t column_stop[2];
             float largest_reference[2];
+            float factor[2];  // what brings sums to these
             weft::MaximumPower power[2];
             if (!rising) {
                 #pragma unroll
@@ -126,18 +127,15 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                     dot_own[h] *= factor_of_scores;
                 }
             }
-            #pragma unroll
-            for (int32_t u = 0; u < 2; ++u) {
-                column_stop[u] = weft::minimum<int64_t>(keys - first_column, 128);
-            }
-            if (edge) {
+            if (turn >= whole_turns) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
+                    const int32_t column_stop = weft::minimum<int64_t>(keys - first_column, 128);
                     #pragma unroll
                     for (int32_t h = 0; h < 16; ++h) {
                         #pragma unroll
                         for (int32_t v = 0; v < 2; ++v) {
-                            if (h * 8 + v >= column_stop[u]) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
+                            if (h * 8 + v >= column_stop) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
                         }
                     }
                 }
@@ -155,20 +153,23 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                 }
                 largest_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(weft::Max<float>::combine(largest_latest[0], largest_latest[1]), weft::Max<float>::combine(largest_latest[2], largest_latest[3])));  // of the four threads of a row
                 largest_reference[u] = weft::Max<float>::reference(largest_latest[0]);
-                // sums move with what they are relative to
                 const float before = weft::Max<float>::reference(largest_own[u]);
                 power[u] = weft::maximum_power(largest_reference[u], slope);
-                const float factor = weft::exp2_estimate(weft::fma(before - largest_reference[u], slope, power[u].lost - weft::maximum_power(before, slope).lost));
-                total_own[u][0] *= factor;
-                total_own[u][1] *= factor;
+                factor[u] = weft::exp2_estimate(weft::fma(before - largest_reference[u], slope, power[u].lost - weft::maximum_power(before, slope).lost));
+                total_own[u][0] *= factor[u];
+                total_own[u][1] *= factor[u];
+                largest_own[u] = largest_latest[0];
+            }
+            settled();
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
                 #pragma unroll
                 for (int32_t h = 0; h < 8; ++h) {
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
-                        acc_own[0][h * 4 + u * 2 + v] *= factor;
+                        acc_own[0][h * 4 + u * 2 + v] *= factor[u];
                     }
                 }
-                largest_own[u] = largest_latest[0];
             }
             if (power[0].far || power[1].far) {
                 #pragma unroll
@@ -214,7 +215,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
             }
         };
-        const int32_t whole_turns = keys / 128;  // in which all rows have all columns
         int32_t turn = first_turn;
         rows_full[rows % 2].wait(rows / 2 % 2);
         scores_full[place].wait(phase);
@@ -223,24 +223,26 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         weft::wgmma_commit();
         weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
         weft::wgmma_wait<0>(dot_own);
-        while (true) {
-            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
-            const bool edge = turn >= whole_turns;
-            fold_turn(turn, edge);
-            if (++turn == turns) break;
+        scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+        fold_turn(turn, [] {});
+        while (++turn != turns) {
+            sums_full[place].wait(phase);
             const int32_t last = place;
-            sums_full[last].wait(phase);
             if (++place == 4) place = 0, phase ^= 1;
             scores_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            multiply_sums(last);
-            weft::wgmma_commit();
             multiply_scores(place);
             weft::wgmma_commit();
-            weft::wgmma_wait<1>(acc_own[0]);
+            multiply_sums(last);
+            weft::wgmma_commit();
+            weft::wgmma_wait<1>(dot_own);
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
-            weft::wgmma_wait<0>(dot_own);
-            sums_empty[last].arrive_if(threadIdx.x % 32 == 0);
+            scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+            const auto settled = [&]() WEFT_INLINE {
+                weft::wgmma_wait<0>(acc_own[0]);
+                sums_empty[last].arrive_if(threadIdx.x % 32 == 0);
+            };
+            fold_turn(turn, settled);
         }
         rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
         ++rows;

@@ -95,13 +95,17 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
         float total_3_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_3_own[96];
         const float scale_float = weft::opaque(float(scale));
+        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
+        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
+        const int32_t whole_turns = (near_row + 1) / 192;  // in which all rows have all columns
+        const int32_t own_turns = (far_row + 1 + 191) / 192;  // in which some row has some
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
-        const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
+        const auto fold_turn = [&](const int32_t turn) WEFT_INLINE {
             const int64_t first_column = int64_t(turn) * 192 + threadIdx.x % 4 * 2;
-            int32_t column_stop[2];
             float largest_3_reference[2];
+            float factor[2];  // what brings sums to these
             weft::MaximumPower power[2];
             if (!rising) {
                 #pragma unroll
@@ -109,19 +113,16 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
                     dot_3_own[h] *= factor_of_scores;
                 }
             }
-            #pragma unroll
-            for (int32_t u = 0; u < 2; ++u) {
-                const int64_t i_1 = first_row + first_own_row + u * 8;
-                column_stop[u] = weft::minimum<int64_t>(i_1 + 1 - first_column, 192);
-            }
-            if (edge) {
+            if (turn >= whole_turns) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
+                    const int64_t i_1 = first_row + first_own_row + u * 8;
+                    const int32_t column_stop = weft::minimum<int64_t>(i_1 + 1 - first_column, 192);
                     #pragma unroll
                     for (int32_t h = 0; h < 24; ++h) {
                         #pragma unroll
                         for (int32_t v = 0; v < 2; ++v) {
-                            if (h * 8 + v >= column_stop[u]) dot_3_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
+                            if (h * 8 + v >= column_stop) dot_3_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
                         }
                     }
                 }
@@ -139,12 +140,11 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
                 }
                 largest_3_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(weft::Max<float>::combine(largest_3_latest[0], largest_3_latest[1]), weft::Max<float>::combine(largest_3_latest[2], largest_3_latest[3])));  // of the four threads of a row
                 largest_3_reference[u] = weft::Max<float>::reference(largest_3_latest[0]);
-                // sums move with what they are relative to
                 const float before = weft::Max<float>::reference(largest_3_own[u]);
                 power[u] = weft::maximum_power(largest_3_reference[u], slope);
-                const float factor = weft::exp2_estimate(weft::fma(before - largest_3_reference[u], slope, power[u].lost - weft::maximum_power(before, slope).lost));
-                total_3_own[u][0] *= factor;
-                total_3_own[u][1] *= factor;
+                factor[u] = weft::exp2_estimate(weft::fma(before - largest_3_reference[u], slope, power[u].lost - weft::maximum_power(before, slope).lost));
+                total_3_own[u][0] *= factor[u];
+                total_3_own[u][1] *= factor[u];
                 largest_3_own[u] = largest_3_latest[0];
             }
             if (power[0].far || power[1].far) {
@@ -180,10 +180,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
                 weft::wgmma<weft::bfloat16>(dot_3_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
             }
         };
-        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
-        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
-        const int32_t whole_turns = (near_row + 1) / 192;  // in which all rows have all columns
-        const int32_t own_turns = (far_row + 1 + 191) / 192;  // in which some row has some
         int32_t turn = first_turn;
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[rows % 2].wait(rows / 2 % 2);
@@ -203,8 +199,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             weft::wgmma_wait<0>(dot_3_own);
             scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
-            const bool edge = turn >= whole_turns;
-            fold_turn(turn, edge);
+            fold_turn(turn);
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();

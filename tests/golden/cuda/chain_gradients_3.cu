@@ -130,6 +130,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             d_total_saved_of_row[u] = d_total_saved_value;
         }
         float d_q_part_own[1][32] = {};
+        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
+        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
+        const int32_t whole_turns = (near_row + 1) / 96;  // in which all rows have all columns
+        const int32_t own_turns = (far_row + 1 + 95) / 96;  // in which some row has some
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
             const int64_t first_column = int64_t(turn) * 96 + threadIdx.x % 4 * 2;
             int32_t column_stop[2];
@@ -172,10 +176,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(d_q_part_own[0], weight_4_1_own[g / 16], k_tile_2[place].matrix(0, g), true);
             }
         };
-        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
-        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
-        const int32_t whole_turns = (near_row + 1) / 96;  // in which all rows have all columns
-        const int32_t own_turns = (far_row + 1 + 95) / 96;  // in which some row has some
         int32_t turn = first_turn;
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[rows % 2].wait(rows / 2 % 2);
@@ -189,13 +189,13 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
         };
         const bool any_own = turn < own_turns;
         if (any_own) {
+            bool edge;
             scores_full[place].wait(phase);
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
             multiply_scores(place);
             weft::wgmma_commit();
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             weft::wgmma_wait<0>(dot_6_own, d_2_part_own);
-            bool edge;
             while (true) {
                 edge = turn >= whole_turns;
                 if (edge) fold_turn(turn, true);

@@ -129,6 +129,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         const float scale_float = weft::opaque(float(scale));
         float d_v_part_own[1][32] = {};
         float d_k_part_own[1][32] = {};
+        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
+        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
+        const int32_t whole_turns = queries / 64;  // in which all rows have all columns
+        const int32_t own_turns = (queries + 63) / 64;  // in which some row has some
+        const int32_t first_own_turn = (near_row) / 64;
+        const int32_t first_whole_turn = (far_row + 63) / 64;
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
             const int64_t first_column = int64_t(turn) * 64 + threadIdx.x % 4 * 2;
             int32_t column_start[2], column_stop[2];
@@ -202,12 +208,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             inverse_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 128] = inverse_saved_ahead;
             d_total_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 128] = d_total_saved_ahead;
         };
-        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
-        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
-        const int32_t whole_turns = queries / 64;  // in which all rows have all columns
-        const int32_t own_turns = (queries + 63) / 64;  // in which some row has some
-        const int32_t first_own_turn = (near_row) / 64;
-        const int32_t first_whole_turn = (far_row + 63) / 64;
         int32_t turn = first_turn;
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[rows % 2].wait(rows / 2 % 2);
@@ -223,6 +223,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         const bool any_own = turn < own_turns;
         if (any_own) {
             fetch_columns(turn);
+            bool edge;
             scores_full[place].wait(phase);
             hand_columns();
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
@@ -230,7 +231,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             weft::wgmma_commit();
             weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             weft::wgmma_wait<0>(dot_9_own, d_2_part_1_own);
-            bool edge;
             while (true) {
                 edge = turn >= whole_turns || turn < first_whole_turn;
                 fetch_columns(turn + 1);

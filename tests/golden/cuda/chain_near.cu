@@ -121,13 +121,19 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         uint32_t exp_own[8][4];
         const float scale_float = weft::opaque(float(scale));
         float acc_own[1][32] = {};
+        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
+        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
+        const int32_t whole_turns = (near_row + 1) / 128;  // in which all rows have all columns
+        const int32_t own_turns = (far_row + 1 + 127) / 128;  // in which some row has some
+        const int32_t first_own_turn = (weft::python_max(int64_t(0), near_row - reach)) / 128;
+        const int32_t first_whole_turn = (weft::python_max(int64_t(0), far_row - reach) + 127) / 128;
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
-        const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
+        const auto fold_turn = [&](const int32_t turn, const auto& settled) WEFT_INLINE {
             const int64_t first_column = int64_t(turn) * 128 + threadIdx.x % 4 * 2;
-            int32_t column_start[2], column_stop[2];
             float largest_reference[2];
+            float factor[2];  // what brings sums to these
             weft::MaximumPower power[2];
             if (!rising) {
                 #pragma unroll
@@ -135,20 +141,30 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                     dot_own[h] *= factor_of_scores;
                 }
             }
-            #pragma unroll
-            for (int32_t u = 0; u < 2; ++u) {
-                const int64_t i = first_row + first_own_row + u * 8;
-                column_start[u] = weft::minimum<int64_t>(weft::python_max(int64_t(0), i - reach) - first_column, 128);
-                column_stop[u] = weft::minimum<int64_t>(i + 1 - first_column, 128);
-            }
-            if (edge) {
+            if (turn < first_whole_turn) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
+                    const int64_t i = first_row + first_own_row + u * 8;
+                    const int32_t column_start = weft::minimum<int64_t>(weft::python_max(int64_t(0), i - reach) - first_column, 128);
                     #pragma unroll
                     for (int32_t h = 0; h < 16; ++h) {
                         #pragma unroll
                         for (int32_t v = 0; v < 2; ++v) {
-                            if (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u]) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
+                            if (h * 8 + v < column_start) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
+                        }
+                    }
+                }
+            }
+            if (turn >= whole_turns) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    const int64_t i = first_row + first_own_row + u * 8;
+                    const int32_t column_stop = weft::minimum<int64_t>(i + 1 - first_column, 128);
+                    #pragma unroll
+                    for (int32_t h = 0; h < 16; ++h) {
+                        #pragma unroll
+                        for (int32_t v = 0; v < 2; ++v) {
+                            if (h * 8 + v >= column_stop) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
                         }
                     }
                 }
@@ -166,20 +182,23 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 }
                 largest_latest[0] = weft::reduce_lanes<weft::Max<float>, 4>(weft::Max<float>::combine(weft::Max<float>::combine(largest_latest[0], largest_latest[1]), weft::Max<float>::combine(largest_latest[2], largest_latest[3])));  // of the four threads of a row
                 largest_reference[u] = weft::Max<float>::reference(largest_latest[0]);
-                // sums move with what they are relative to
                 const float before = weft::Max<float>::reference(largest_own[u]);
                 power[u] = weft::maximum_power(largest_reference[u], slope);
-                const float factor = weft::exp2_estimate(weft::fma(before - largest_reference[u], slope, power[u].lost - weft::maximum_power(before, slope).lost));
-                total_own[u][0] *= factor;
-                total_own[u][1] *= factor;
+                factor[u] = weft::exp2_estimate(weft::fma(before - largest_reference[u], slope, power[u].lost - weft::maximum_power(before, slope).lost));
+                total_own[u][0] *= factor[u];
+                total_own[u][1] *= factor[u];
+                largest_own[u] = largest_latest[0];
+            }
+            settled();
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
                 #pragma unroll
                 for (int32_t h = 0; h < 8; ++h) {
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
-                        acc_own[0][h * 4 + u * 2 + v] *= factor;
+                        acc_own[0][h * 4 + u * 2 + v] *= factor[u];
                     }
                 }
-                largest_own[u] = largest_latest[0];
             }
             if (power[0].far || power[1].far) {
                 #pragma unroll
@@ -225,12 +244,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
             }
         };
-        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
-        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
-        const int32_t whole_turns = (near_row + 1) / 128;  // in which all rows have all columns
-        const int32_t own_turns = (far_row + 1 + 127) / 128;  // in which some row has some
-        const int32_t first_own_turn = (weft::python_max(int64_t(0), near_row - reach)) / 128;
-        const int32_t first_whole_turn = (weft::python_max(int64_t(0), far_row - reach) + 127) / 128;
         int32_t turn = first_turn;
         const bool any_turn = first_turn < turns;
         if (any_turn) rows_full[rows % 2].wait(rows / 2 % 2);
@@ -247,49 +260,50 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         for (; turn < first_own_turn && turn < turns; ++turn) leave_turn();
         const bool any_own = turn < own_turns;
         if (any_own) {
-            scores_full[place].wait(phase);
-            weft::barrier_sync(1 + threadIdx.x / 128, 256);
-            multiply_scores(place);
-            weft::wgmma_commit();
-            weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
-            weft::wgmma_wait<0>(dot_own);
             bool edge;
             while (true) {
-                scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
-                edge = turn >= whole_turns || turn < first_whole_turn;
-                fold_turn(turn, edge);
-                if (++turn == own_turns) break;
-                const int32_t last = place;
-                sums_full[last].wait(phase);
-                const bool infinite = edge && weft::any_of_warpgroup(weft::any_infinite<1>(v_tile + last), told[threadIdx.x / 128], 3 + threadIdx.x / 128);
-                if (++place == 4) place = 0, phase ^= 1;
                 scores_full[place].wait(phase);
                 weft::barrier_sync(1 + threadIdx.x / 128, 256);
-                if (infinite) {
-                    // 0 times an infinity that a row does not have is none of its: these products leave it out
-                    int32_t begin[2], end[2];
-                    for (int32_t u = 0; u < 2; ++u) {
-                        const int64_t i = first_row + first_own_row + u * 8;
-                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - (turn - 1) * 128, 0), 128);
-                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 128, 0), 128);
-                    }
-                    weft::multiply_within(acc_own[0], exp_own, v_tile + last, begin, end);
-                    weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
+                multiply_scores(place);
+                weft::wgmma_commit();
+                weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
+                weft::wgmma_wait<0>(dot_own);
+                scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+                edge = turn >= whole_turns || turn < first_whole_turn;
+                fold_turn(turn, [] {});
+                while (++turn != own_turns) {
+                    sums_full[place].wait(phase);
+                    if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(v_tile + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) break;
+                    const int32_t last = place;
+                    if (++place == 4) place = 0, phase ^= 1;
+                    scores_full[place].wait(phase);
+                    weft::barrier_sync(1 + threadIdx.x / 128, 256);
                     multiply_scores(place);
                     weft::wgmma_commit();
-                    weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
-                    weft::wgmma_wait<0>(dot_own);
-                }
-                else {
                     multiply_sums(last);
                     weft::wgmma_commit();
-                    multiply_scores(place);
-                    weft::wgmma_commit();
-                    weft::wgmma_wait<1>(acc_own[0]);
+                    weft::wgmma_wait<1>(dot_own);
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
-                    weft::wgmma_wait<0>(dot_own);
+                    scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+                    edge = turn >= whole_turns || turn < first_whole_turn;
+                    const auto settled = [&]() WEFT_INLINE {
+                        weft::wgmma_wait<0>(acc_own[0]);
+                        sums_empty[last].arrive_if(threadIdx.x % 32 == 0);
+                    };
+                    fold_turn(turn, settled);
                 }
-                sums_empty[last].arrive_if(threadIdx.x % 32 == 0);
+                if (turn == own_turns) break;
+                // 0 times an infinity that a row does not have is none of its: these products leave it out
+                int32_t begin[2], end[2];
+                for (int32_t u = 0; u < 2; ++u) {
+                    const int64_t i = first_row + first_own_row + u * 8;
+                    begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - (turn - 1) * 128, 0), 128);
+                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 128, 0), 128);
+                }
+                weft::multiply_within(acc_own[0], exp_own, v_tile + place, begin, end);
+                weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
+                sums_empty[place].arrive_if(threadIdx.x % 32 == 0);
+                if (++place == 4) place = 0, phase ^= 1;
             }
             rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
