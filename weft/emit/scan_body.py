@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import ClassVar
 
 from weft.emit.algebras import algebra_of, element_of, extremum_type, is_place, join
@@ -16,8 +17,8 @@ from weft.emit.values import ZERO, ValueBody
 from weft.graph.scans import Scanned, ahead
 from weft.graph.tile import Axis, Carried, Map, Read, Scan, Write, uses_of_write
 from weft.loops.algebra.table import EXTREMA, overflows, segmented
-from weft.loops.ir import Carry, Const, Expr, Let, Ref, Stmt, Store, free_names
-from weft.loops.types import INT64
+from weft.loops.ir import Carry, Const, Expr, Let, Op, Ref, Stmt, Store, free_names
+from weft.loops.types import BOOL, INT64
 from weft.plan.scan import SLOT_ALIGNMENT, ScanPlan, ring_reads, slot_bytes
 
 
@@ -346,14 +347,31 @@ class ScanBody(ValueBody):
     def outside(self, read: Read, axes: Iterable[int]) -> list[str]:
         """Conditions that a read that may leave its array does not along these axes of it."""
         found = []
-        extents = self.function.array(read.array).shape
-        for k in axes if not read.always else ():
-            index = read.index[k]
-            own = next((a for a in self.axes.values() if index == Ref(a.name, INT64)), None)
-            if own is None or own.start != ZERO or own.stop != extents[k]:
-                text = self.printer.index(index)
-                found += [f"{text} >= 0", f"{text} < {self.printer.index(extents[k])}"]
+        for k in filter(partial(self.may_leave, read), axes):
+            text, extent = self.printer.index(read.index[k]), self.function.array(read.array).shape[k]
+            found += [f"{text} >= 0", f"{text} < {self.printer.index(extent)}"]
         return found
+
+    def may_leave(self, read: Read, k: int) -> bool:
+        """Whether a read may leave its array along an axis of it."""
+        index = read.index[k]
+        own = next((a for a in self.axes.values() if index == Ref(a.name, INT64)), None)
+        whole = own is not None and own.start == ZERO and own.stop == self.function.array(read.array).shape[k]
+        return not read.always and not whole
+
+    def let(self, value: Read | Map) -> Let:
+        """What may leave its array where nobody needs it is read inside alone."""
+        made = super().let(value)
+        if not isinstance(value, Read):
+            return made
+        inside: list[Expr] = []
+        for k in filter(partial(self.may_leave, value), range(len(value.index))):
+            index, extent = value.index[k], self.function.array(value.array).shape[k]
+            inside += [Op("ge", (index, ZERO), BOOL), Op("lt", (index, extent), BOOL)]
+        if not inside:
+            return made
+        every = reduce(lambda a, b: Op("and", (a, b), BOOL), inside)
+        return replace(made, value=Op("where", (every, made.value, Const(0, made.value.type)), made.value.type))
 
     # ---------------------------------------------------------------- tiles
 
