@@ -50,8 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("weft")
-    if programs is None:  # what takes the plain Python seconds is held against the kernel for the CPU, as larger calls are
-        reference.MOST_ITERATIONS = 50_000
+    if programs is None:  # what takes the plain Python long is held against the kernel for the CPU, as larger calls are
+        reference.MOST_ITERATIONS, reference.MOST_ITERATIONS_OF_GRADIENTS = 10_000, 2_000
         syntax.install()
         # Loops in vectors, and multiply-adds that round once; what else is done to a nest is test_cpu.py's and a few others'.
         host.build.__defaults__ = (_with("-O1", "-fexpensive-optimizations"),)
