@@ -38,7 +38,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.disable()  # what is collected stays
     validated.install()
     programs = config.getoption("--programs")
     # The suite says the same of the same code: what is drawn at random is `make fuzz`'s, which asks for a number.
@@ -93,6 +92,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """What is made meanwhile stays."""
+    gc.disable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
