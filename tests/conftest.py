@@ -38,7 +38,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.disable()  # what is collected stays
     validated.install()
     programs = config.getoption("--programs")
     # The suite says the same of the same code: what is drawn at random is `make fuzz`'s, which asks for a number.
@@ -50,8 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("weft")
-    if programs is None:  # what takes the plain Python seconds is held against the kernel for the CPU, as larger calls are
-        reference.MOST_ITERATIONS = 50_000
+    if programs is None:  # what takes the plain Python long is held against the kernel for the CPU, as larger calls are
+        reference.MOST_ITERATIONS, reference.MOST_ITERATIONS_OF_GRADIENTS = 10_000, 2_000
         syntax.install()
         # Loops in vectors, and multiply-adds that round once; what else is done to a nest is test_cpu.py's and a few others'.
         host.build.__defaults__ = (_with("-O1", "-fexpensive-optimizations"),)
@@ -93,6 +92,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """What is made meanwhile stays."""
+    gc.disable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -147,7 +147,7 @@ def test_what_a_transform_leaves_as_it_is_is_judged_once(monkeypatch: pytest.Mon
     assert 0 < once < (len(judged) - once) / 2
 
 
-@pytest.mark.parametrize("seed", [1, 7, 12, 25])
+@pytest.mark.parametrize("seed", [1, 7, 12, pytest.param(25, marks=pytest.mark.long)])
 def test_what_was_judged_before_is_what_would_be_found_again(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analyze, "_MOST_QUESTIONS", 1_000_000)  # the search would end elsewhere: what is known costs nothing
     function = fuzz_gradients.Roads(fuzz_gradients.generate(seed)).parsed.made

@@ -25,7 +25,9 @@ from weft.errors import WeftError
 from weft.runtime import host
 
 pytest.importorskip("expecttest", reason="PyTorch's database of operators needs expecttest")
+from torch.testing._internal import common_utils  # noqa: E402
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
+from torch.testing._internal.opinfo import core  # noqa: E402
 
 HALVES = (torch.float16, torch.bfloat16)
 DTYPES = (*HALVES, torch.float32, torch.int32, torch.int64, torch.uint8, torch.bool, torch.complex64)
@@ -295,6 +297,13 @@ def of_each_kind(found: Iterator[Case], most: int | None = None, elements: int =
 @pytest.fixture(autouse=True)
 def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host.build, "__defaults__", (tuple("-O1" if f == "-O3" else f for f in host.FLAGS),))
+
+
+@pytest.fixture(autouse=True)
+def no_unittest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each sample the database looks through the stack, and the source of every frame, for a test of unittest."""
+    for module in (common_utils, core):
+        monkeypatch.setattr(module, "extract_test_fn", lambda: None)
 
 
 def test_the_database_has_them() -> None:
