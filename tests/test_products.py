@@ -901,7 +901,7 @@ def test_what_is_read_of_results_is_on_its_way_before_they_are_there() -> None:
         ("of_few_rows", kernels.linear_gelu, ("bfloat16[8,4096]", "bfloat16[4096,4096]", "bfloat16[4096]"), "sm_90a"),
         ("of_few_rows_float32", kernels.product, ("float32[3,4096]", "float32[4096,1024]"), "sm_90a"),
         ("in_parts", kernels.product, ("float32[64,65536]", "float32[65536,64]"), "sm_90a"),
-        ("normed", kernels.normed_linear, (HALF, HALF, "bfloat16[512]", "bfloat16[512]"), "sm_90a"),
+        ("normed", kernels.normed_linear, ("bfloat16[4096,1024]", "bfloat16[1024,1024]", *["bfloat16[1024]"] * 2), "sm_90a"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )

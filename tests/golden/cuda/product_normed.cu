@@ -1,33 +1,37 @@
+#include "weft/across.cuh"
 #include "weft/matrix_tile.cuh"
+#include "weft/registers.cuh"
 #include "weft/team.cuh"
-#include "weft/dependent.cuh"
 
 // kernels_of_products.py:753: def normed_linear(x, w, bias, g):
-extern "C" __global__ void __launch_bounds__(160) normed_linear_1(
+extern "C" __global__ void __launch_bounds__(384, 1) normed_linear(
     const weft::bfloat16* __restrict__ x,
     const weft::bfloat16* __restrict__ w,
-    float* __restrict__ total_4,
+    const weft::bfloat16* __restrict__ bias,
+    const weft::bfloat16* __restrict__ g_2,
+    weft::bfloat16* __restrict__ y,
     const int64_t x_stride_0,
     const int64_t w_stride_0,
-    const int64_t total_4_stride_0,
+    const int64_t y_stride_0,
     const int64_t x_size_0,
     const int64_t x_size_1,
     const int64_t w_size_0,
+    uint64_t* squares_told,
+    const int64_t parts,
     const __grid_constant__ weft::TensorMap x_map,
     const __grid_constant__ weft::TensorMap w_map) {
-    weft::allow_launch_after();
-    // a block has 64 x 64 results, a warpgroup 64 x 64; a turn takes 64 points
-    const int32_t row_tiles = int32_t((x_size_0 + 63) / 64);
-    const int32_t column_tiles = int32_t((w_size_0 + 63) / 64);
-    // 14 turns have a place in shared memory
+    // a block has 128 x 256 results, a warpgroup 64 x 256; a turn takes 64 points
+    const int32_t row_tiles = int32_t((x_size_0 + 127) / 128);
+    const int32_t column_tiles = int32_t((w_size_0 + 255) / 256);
+    // 4 turns have a place in shared memory
     extern __shared__ __align__(1024) unsigned char memory[];
-    auto* const x_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory);
-    auto* const w_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory + 114688);
-    __shared__ weft::Mbarrier full[14], empty[14];
+    auto* const x_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory);
+    auto* const w_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 256, true>*>(memory + 65536);
+    __shared__ weft::Mbarrier full[4], empty[4];
     if (threadIdx.x == 0) {
-        for (int32_t place = 0; place < 14; ++place) {
+        for (int32_t place = 0; place < 4; ++place) {
             full[place].init(1);
-            empty[place].init(4);
+            empty[place].init(8);
         }
         weft::fence_mbarrier_init();
     }
@@ -35,18 +39,18 @@ extern "C" __global__ void __launch_bounds__(160) normed_linear_1(
     const int32_t squares = row_tiles * column_tiles;
     const int32_t turns = (x_size_1 + 63) / 64;
     int32_t step = 0;  // turns of all squares so far
-    if (threadIdx.x >= 128) {
+    if (threadIdx.x >= 256) {
         // this warp brings the tiles of all turns, as their places become free
-        if (threadIdx.x > 128) return;
+        weft::decrease_registers<40>();
+        if (threadIdx.x > 256) return;
         for (int32_t square = blockIdx.x; square < squares; square += gridDim.x) {
-            const int32_t near_row = square / (8 * column_tiles) * 8;
-            const int32_t near_rows = weft::minimum<int32_t>(row_tiles - near_row, 8);
-            const int64_t first_row = int64_t(near_row + square % (8 * column_tiles) % near_rows) * 64;
-            const int64_t first_column = int64_t(square % (8 * column_tiles) / near_rows) * 64;
+            const int32_t part = square % column_tiles;
+            const int64_t first_row = int64_t(square / column_tiles) * 128;
+            const int64_t first_column = int64_t(part) * 256;
             for (int32_t turn = 0; turn < turns; ++turn, ++step) {
-                const int32_t place = step % 14;
-                empty[place].wait((step / 14 % 2) ^ 1);
-                full[place].arrive_expect(16384);
+                const int32_t place = step % 4;
+                empty[place].wait((step / 4 % 2) ^ 1);
+                full[place].arrive_expect(49152);
                 // kernels_of_products.py:761: total += x[i, k] * w[j, k]
                 weft::tensor_load(x_tile[place].element, x_map, full[place], turn * 64, int(first_row));
                 weft::tensor_load(w_tile[place].element, w_map, full[place], turn * 64, int(first_column));
@@ -54,122 +58,88 @@ extern "C" __global__ void __launch_bounds__(160) normed_linear_1(
         }
         return;
     }
+    weft::increase_registers<232>();
     const int32_t own_row = threadIdx.x / 128 * 64, own_column = 0;  // of the warpgroup
     const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
     for (int32_t square = blockIdx.x; square < squares; square += gridDim.x) {
-        const int32_t near_row = square / (8 * column_tiles) * 8;
-        const int32_t near_rows = weft::minimum<int32_t>(row_tiles - near_row, 8);
-        const int64_t first_row = int64_t(near_row + square % (8 * column_tiles) % near_rows) * 64;
-        const int64_t first_column = int64_t(square % (8 * column_tiles) / near_rows) * 64;
-        float total_3_own[1][32] = {};
+        const int32_t part = square % column_tiles;
+        const int64_t first_row = int64_t(square / column_tiles) * 128;
+        const int64_t first_column = int64_t(part) * 256;
+        float total_own[1][128] = {};
         for (int32_t turn = 0; turn < turns; ++turn, ++step) {
-            const int32_t place = step % 14;
-            full[place].wait(step / 14 % 2);
-            weft::wgmma_fence(total_3_own[0]);
+            const int32_t place = step % 4;
+            full[place].wait(step / 4 % 2);
+            weft::wgmma_fence(total_own[0]);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // kernels_of_products.py:760: for k in range(x.shape[1]):
-                weft::wgmma<weft::bfloat16>(total_3_own[0], x_tile[place].matrix(own_row, g), w_tile[place].matrix(own_column, g), true);
+                weft::wgmma<weft::bfloat16>(total_own[0], x_tile[place].matrix(own_row, g), w_tile[place].matrix(own_column, g), true);
             }
             weft::wgmma_commit();
             weft::wgmma_wait<1>();  // the products of the turn before: their place is free
-            empty[(step - 1) % 14].arrive_if(turn > 0 && threadIdx.x % 32 == 0);
+            empty[(step - 1) % 4].arrive_if(turn > 0 && threadIdx.x % 32 == 0);
         }
-        weft::wgmma_wait<0>(total_3_own[0]);
-        empty[(step - 1) % 14].arrive_if(threadIdx.x % 32 == 0);
-        weft::exchange_quads(total_3_own[0]);
+        weft::wgmma_wait<0>(total_own[0]);
+        empty[(step - 1) % 4].arrive_if(threadIdx.x % 32 == 0);
+        weft::exchange_quads(total_own[0]);
+        float squares_of_rows[2];
         #pragma unroll
-        for (int32_t h = 0; h < 2; ++h) {
-            const int64_t j_2_run = first_column + first_own_column + h * 32;
-            if (j_2_run >= w_size_0) break;
+        for (int32_t u = 0; u < 2; ++u) {
+            squares_of_rows[u] = weft::Sum<float>::identity();
+        }
+        #pragma unroll
+        for (int32_t h = 0; h < 8; ++h) {
+            const int64_t j_run = first_column + first_own_column + h * 32;
+            if (j_run >= w_size_0) break;
+            // kernels_of_products.py:762: t[j] = total + bias[j]
+            float bias_run[8];
+            weft::unpack(weft::fetch<8, 8>(bias + j_run), bias_run);
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
-                const int64_t i_1 = first_row + first_own_row + u % 2 * 8;
-                if (!(i_1 < x_size_0)) break;
-                float total_4_run[8];
+                const int64_t i = first_row + first_own_row + u % 2 * 8;
+                if (!(i < x_size_0)) break;
                 #pragma unroll
                 for (int32_t v = 0; v < 8; ++v) {
                     // kernels_of_products.py:760: for k in range(x.shape[1]):
-                    const float total_3 = total_3_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
-                    total_4_run[v] = total_3;
+                    const float total = total_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
+                    // kernels_of_products.py:762: t[j] = total + bias[j]
+                    const float t_1 = total + bias_run[v];
+                    // kernels_of_products.py:758: for j in range(w.shape[0]):
+                    squares_of_rows[u] = weft::fma(t_1, t_1, squares_of_rows[u]);
                 }
-                weft::store<4>(total_4 + i_1 * total_4_stride_0 + j_2_run, total_4_run);
             }
         }
-    }
-}
-
-#include "weft/dependent.cuh"
-#include "weft/memory.cuh"
-#include "weft/team.cuh"
-
-// kernels_of_products.py:753: def normed_linear(x, w, bias, g):
-extern "C" __global__ void __launch_bounds__(128) normed_linear_2(
-    const weft::bfloat16* __restrict__ bias,
-    const weft::bfloat16* __restrict__ g,
-    weft::bfloat16* __restrict__ y,
-    float* total_4,
-    const int64_t y_stride_0,
-    const int64_t total_4_stride_0,
-    const int64_t x_size_0,
-    const int64_t w_size_0) {
-    weft::await_launch_before();
-    // 8 rows a block, 16 threads each; each thread holds 8 neighbouring points, 4 times
-    const int64_t i_2 = int64_t(blockIdx.x) * 8 + threadIdx.y;
-    if (i_2 >= x_size_0) return;
-    float* total_4_i_2 = total_4 + i_2 * total_4_stride_0;
-    weft::Run<float, 8> total_4_tile[4];
-    #pragma unroll
-    for (int32_t chunk = 0; chunk < 4; ++chunk) {
-        const int32_t j_3_run = chunk * 128 + threadIdx.x * 8;
-        // kernels_of_products.py:762: t[j] = total + bias[j]
-        total_4_tile[chunk] = weft::fetch<8, 4>(total_4_i_2 + j_3_run);
-    }
-    weft::bfloat16* y_i_2 = y + i_2 * y_stride_0;
-    float squares_3_own = weft::Sum<float>::identity();
-    const weft::bfloat16* const bias_row = weft::opaque(bias);
-    weft::Run<weft::bfloat16, 8> bias_packets[4];
-    #pragma unroll
-    for (int32_t chunk = 0; chunk < 4; ++chunk) {
-        const int32_t j_3_run = chunk * 128 + threadIdx.x * 8;
-        // kernels_of_products.py:762: t[j] = total + bias[j]
-        float total_4_run[8];
-        weft::unpack(total_4_tile[chunk], total_4_run);
-        float bias_run[8];
-        bias_packets[chunk] = weft::fetch<8, 8>(bias_row + j_3_run);
-        weft::unpack(bias_packets[chunk], bias_run);
+        weft::combine_across<weft::Sum<float>, 4, 128>(squares_of_rows, squares_told + int64_t(square - part) * 128, part, first_own_row);
         #pragma unroll
-        for (int32_t v = 0; v < 8; ++v) {
-            const float t_1_1 = total_4_run[v] + bias_run[v];
-            // kernels_of_products.py:758: for j in range(w.shape[0]):
-            squares_3_own = weft::fma(t_1_1, t_1_1, squares_3_own);
-        }
-    }
-    // kernels_of_products.py:758: for j in range(w.shape[0]):
-    const float squares_3 = weft::reduce<weft::Sum<float>, 16>(squares_3_own, nullptr);
-    // kernels_of_products.py:764: scale = torch.rsqrt(squares / w.shape[0] + 1e-6)
-    const float scale_1 = weft::rsqrt(squares_3 / float(w_size_0) + 1e-06f);
-    const weft::bfloat16* const g_row = weft::opaque(g);
-    #pragma unroll
-    for (int32_t chunk = 0; chunk < 4; ++chunk) {
-        const int32_t j_3_run = chunk * 128 + threadIdx.x * 8;
-        // kernels_of_products.py:762: t[j] = total + bias[j]
-        float total_4_run_2[8];
-        weft::unpack(total_4_tile[chunk], total_4_run_2);
-        float bias_run_2[8];
-        weft::unpack(bias_packets[chunk], bias_run_2);
-        // kernels_of_products.py:766: y[i, j] = t[j] * scale * g[j]
-        float g_run[8];
-        weft::unpack(weft::fetch<8, 8>(g_row + j_3_run), g_run);
-        float y_run[8];
-        #pragma unroll
-        for (int32_t v = 0; v < 8; ++v) {
+        for (int32_t h = 0; h < 8; ++h) {
+            const int64_t j_run_2 = first_column + first_own_column + h * 32;
+            if (j_run_2 >= w_size_0) break;
             // kernels_of_products.py:762: t[j] = total + bias[j]
-            const float t_1_1 = total_4_run_2[v] + bias_run_2[v];
+            float bias_run_2[8];
+            weft::unpack(weft::fetch<8, 8>(bias + j_run_2), bias_run_2);
             // kernels_of_products.py:766: y[i, j] = t[j] * scale * g[j]
-            y_run[v] = t_1_1 * scale_1 * g_run[v];
+            float g_run[8];
+            weft::unpack(weft::fetch<8, 8>(g_2 + j_run_2), g_run);
+            #pragma unroll
+            for (int32_t u = 0; u < 2; ++u) {
+                const int64_t i = first_row + first_own_row + u % 2 * 8;
+                if (!(i < x_size_0)) break;
+                const float squares_2 = squares_of_rows[u];
+                // kernels_of_products.py:764: scale = torch.rsqrt(squares / w.shape[0] + 1e-6)
+                const float scale = weft::rsqrt(squares_2 / float(w_size_0) + 1e-06f);
+                float y_run[8];
+                #pragma unroll
+                for (int32_t v = 0; v < 8; ++v) {
+                    // kernels_of_products.py:760: for k in range(x.shape[1]):
+                    const float total = total_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
+                    // kernels_of_products.py:762: t[j] = total + bias[j]
+                    const float t_1 = total + bias_run_2[v];
+                    // kernels_of_products.py:766: y[i, j] = t[j] * scale * g[j]
+                    y_run[v] = t_1 * scale * g_run[v];
+                }
+                weft::store<8>(y + i * y_stride_0 + j_run_2, y_run);
+            }
         }
-        weft::store<8>(y_i_2 + j_3_run, y_run);
     }
 }
