@@ -22,8 +22,12 @@ from weft.check import limits
 from weft.compiler import Launch, planning
 from weft.compiler import launches as planned
 from weft.compiler.boxes import tensor_map
+from weft.compiler.kernels import whole_launches
+from weft.compiler.launch import Where
 from weft.graph.products import Products, products
-from weft.loops.types import BFLOAT16, FLOAT32
+from weft.loops.ir import Const
+from weft.loops.schedule import Axis
+from weft.loops.types import BFLOAT16, FLOAT32, INT64
 from weft.plan import product_search
 from weft.plan.box import Box
 from weft.plan.facts import Geometry
@@ -876,6 +880,18 @@ def test_rows_fold_results_in_another_launch_where_that_is_quicker() -> None:
     for rows, columns, points in ((64, 4096, 4096), (4000, 333, 64)):
         shapes = (rows, points), (columns, points), (columns,), (columns,)
         assert len(launches(kernels.normed_linear, *(weft.TensorSpec("bfloat16", s) for s in shapes))) > 1
+
+
+def test_rows_fold_results_in_another_launch_inside_of_a_loop() -> None:
+    """What blocks tell each other is told once."""
+    shapes = (4096, 1024), (1024, 1024), (1024,), (1024,)
+    found = examine(kernels.normed_linear, [weft.TensorSpec("bfloat16", s) for s in shapes])
+    where = Where(found.analysis, found.arrays)
+    (once,) = whole_launches(where, 0, found.names)
+    assert once.together
+    turns = Axis("turn", Const(0, INT64), Const(3, INT64), 1)
+    again = whole_launches(replace(where, steps=(turns,), ranges={"turn": (0, 2)}), 0, found.names)
+    assert not any(launch.together for launch in again)
 
 
 def test_what_is_read_of_results_is_on_its_way_before_they_are_there() -> None:
