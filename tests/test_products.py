@@ -22,8 +22,12 @@ from weft.check import limits
 from weft.compiler import Launch, planning
 from weft.compiler import launches as planned
 from weft.compiler.boxes import tensor_map
+from weft.compiler.kernels import whole_launches
+from weft.compiler.launch import Where
 from weft.graph.products import Products, products
-from weft.loops.types import BFLOAT16, FLOAT32
+from weft.loops.ir import Const
+from weft.loops.schedule import Axis
+from weft.loops.types import BFLOAT16, FLOAT32, INT64
 from weft.plan import product_search
 from weft.plan.box import Box
 from weft.plan.facts import Geometry
@@ -818,9 +822,8 @@ def test_what_windows_move_over_is_packed_once(
     checked(kernel, *args)
 
 
-@pytest.mark.parametrize("shapes", [((1, 3, 40, 40), (64, 3, 7, 7)), ((4, 64, 30, 30), (64, 64, 1, 1))], ids=["few", "one"])
-def test_windows_of_few_channels_are_packed_for_each_of_their_points(shapes: tuple[tuple[int, ...], ...]) -> None:
-    plan = multiplied(kernels.convolution, *(drawn(*s, dtype=torch.bfloat16) for s in shapes))
+def test_windows_of_few_channels_are_packed_for_each_of_their_points() -> None:
+    plan = multiplied(kernels.convolution, *(drawn(*s, dtype=torch.bfloat16) for s in ((1, 3, 40, 40), (64, 3, 7, 7))))
     assert plan.window is None
 
 
@@ -841,7 +844,9 @@ def test_rows_fold_results_that_several_blocks_have(
     kernel: Any, shapes: tuple[tuple[int, ...], ...], across: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All blocks run at once, and tell each other what their columns fold to; results stay in registers meanwhile."""
-    monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 1e9)
+    monkeypatch.setattr(product_search, "MEETING_CYCLES", -1e9)
+    monkeypatch.setattr(product_search, "BY_WARPGROUPS", (((64, 64), (64, 64), 2),))
+    monkeypatch.setattr(product_search, "BY_CREWS", ())
     args = [drawn(*s, dtype=torch.bfloat16, seed=k) for k, s in enumerate(shapes)]
     (launch,) = launches(kernel, *args)
     plan = launch.variant.plan
@@ -854,7 +859,7 @@ def test_rows_fold_results_that_several_blocks_have(
 def test_rows_fold_results_of_every_kind_of_block(
     tile: product_search.Square | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 1e9)
+    monkeypatch.setattr(product_search, "MEETING_CYCLES", -1e9)
     monkeypatch.setattr(product_search, "BY_WARPGROUPS", (tile,) if tile else ())
     monkeypatch.setattr(product_search, "BY_CREWS", () if tile else ((64, 128),))
     monkeypatch.setattr(product_search, "CREWS", 2)
@@ -875,6 +880,18 @@ def test_rows_fold_results_in_another_launch_where_that_is_quicker() -> None:
     for rows, columns, points in ((64, 4096, 4096), (4000, 333, 64)):
         shapes = (rows, points), (columns, points), (columns,), (columns,)
         assert len(launches(kernels.normed_linear, *(weft.TensorSpec("bfloat16", s) for s in shapes))) > 1
+
+
+def test_rows_fold_results_in_another_launch_inside_of_a_loop() -> None:
+    """What blocks tell each other is told once."""
+    shapes = (4096, 1024), (1024, 1024), (1024,), (1024,)
+    found = examine(kernels.normed_linear, [weft.TensorSpec("bfloat16", s) for s in shapes])
+    where = Where(found.analysis, found.arrays)
+    (once,) = whole_launches(where, 0, found.names)
+    assert once.together
+    turns = Axis("turn", Const(0, INT64), Const(3, INT64), 1)
+    again = whole_launches(replace(where, steps=(turns,), ranges={"turn": (0, 2)}), 0, found.names)
+    assert not any(launch.together for launch in again)
 
 
 def test_what_is_read_of_results_is_on_its_way_before_they_are_there() -> None:
@@ -900,7 +917,7 @@ def test_what_is_read_of_results_is_on_its_way_before_they_are_there() -> None:
         ("of_few_rows", kernels.linear_gelu, ("bfloat16[8,4096]", "bfloat16[4096,4096]", "bfloat16[4096]"), "sm_90a"),
         ("of_few_rows_float32", kernels.product, ("float32[3,4096]", "float32[4096,1024]"), "sm_90a"),
         ("in_parts", kernels.product, ("float32[64,65536]", "float32[65536,64]"), "sm_90a"),
-        ("normed", kernels.normed_linear, (HALF, HALF, "bfloat16[512]", "bfloat16[512]"), "sm_90a"),
+        ("normed", kernels.normed_linear, ("bfloat16[4096,1024]", "bfloat16[1024,1024]", *["bfloat16[1024]"] * 2), "sm_90a"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )

@@ -92,7 +92,8 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         joint = _joint_launches(where, first, names) or _launches_at_once(where, first, names)
         if joint is not None:
             return (joint[nest - first],)
-    row_folds = None if where.leaning.apart else analysis.lowered[nest].row_folds
+    # what blocks tell each other is told once: not in the iterations of a loop
+    row_folds = None if where.leaning.apart or where.steps else analysis.lowered[nest].row_folds
     products = sweeps or row_folds
     multiplied = None if products is None else _plan_products(where, products, facts, used, names)
     found = None if sweeps is None or multiplied is not None else _plan_folds(where, sweeps, facts, used, names)

@@ -9,7 +9,17 @@ from weft.emit.cpp_body import factor
 from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.products import ProductEntry, Tile
 from weft.graph.tile import Axis, Read
-from weft.plan.product import PACK_BLOCK, RUN, TURNED, packed_points, packed_type, runs_along, turned_read, widened_read
+from weft.plan.product import (
+    PACK_BLOCK,
+    RUN,
+    TURNED,
+    packed_points,
+    packed_type,
+    runs_along,
+    turned_read,
+    whole_line,
+    widened_read,
+)
 
 BYTES = 16  # neighbours that come together
 
@@ -49,13 +59,17 @@ class PackEntry(ProductEntry):
         line(f"// a thread packs {packet} neighbours of a line")
         line(f"const int32_t packets = ({whole} + {packet - 1}) / {packet};")
         line(f"const int32_t place = blockIdx.x * {PACK_BLOCK} + threadIdx.x;")
-        whole_lines, to = " * ".join(factor(self.counts[a]) for a in lines), "place"
+        whole_lines = " * ".join(factor(self.counts[a]) for a in lines)
         line(f"if (place >= {whole_lines} * packets) return;")
+        unit = whole_line(self.plan, k)
+        if unit > packet:
+            line(f"const int32_t pitch = ({whole} + {unit - 1}) / {unit} * {unit};")
+        to = f"int64_t(place / packets) * pitch + place % packets * {packet}" if unit > packet else f"int64_t(place) * {packet}"
         if len(points) < len(found.over):  # neighbouring threads have neighbouring lines, which memory has side by side
             line(f"const int32_t lines = {whole_lines};")
             self.places([self.axes[a] for a in lines], "place % lines", self.counts)
             line(f"const int32_t first = place / lines * {packet};")
-            to = "(place % lines * packets + place / lines)"
+            to = f"int64_t(place % lines) * pitch + place / lines * {packet}"
         else:
             self.places([self.axes[a] for a in lines], "place / packets", self.counts)
             line(f"const int32_t first = place % packets * {packet};")
@@ -76,7 +90,7 @@ class PackEntry(ProductEntry):
                     self.run_of(tile, read, lane[-1])
             with self.writer.block("else") if read is not None else nullcontext():
                 self.one_by_one(tile, axes, whole)
-        line(f"weft::store<{packet}>({self.packed[k]} + int64_t({to}) * {packet}, run);")
+        line(f"weft::store<{packet}>({self.packed[k]} + {to}, run);")
 
     def turned_operand(self, tile: Tile, k: int, read: Read) -> None:
         """Bytes that memory has along the rows, along the points: a block turns a square of them in shared memory."""
@@ -113,12 +127,14 @@ class PackEntry(ProductEntry):
         line(f"const int32_t across = threadIdx.x % {across}, down = threadIdx.x / {across};")
         line(f"weft::Packet<uint32_t, {RUN}> line[{RUN}];")
         line(f"tile.get(across * {BYTES}, down, line);")
+        unit = whole_line(self.plan, k)
         line(f"const int32_t packets = ({points} + {BYTES - 1}) / {BYTES}, place = {first_point} / {BYTES} + across;")
+        line(f"const int32_t pitch = ({points} + {unit - 1}) / {unit} * {unit};")
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t v = 0; v < {RUN}; ++v)"):
             line(f"const int32_t row = {first_row} + down * {RUN} + v;")
             lines = f"(int64_t(batch) * {rows} + row)" if found.batch else "int64_t(row)"
-            address = f"{self.packed[k]} + ({lines} * packets + place) * {BYTES}"
+            address = f"{self.packed[k]} + {lines} * pitch + place * {BYTES}"
             line(f"if (row >= {rows} || place >= packets) break;")
             line(f"weft::put(reinterpret_cast<uint32_t*>({address}), line[v]);")
 

@@ -93,6 +93,7 @@ _OWN = """
     near_row near_rows batch parts part item first_turn stop begin own_points own_row own_column first_own_row
     first_own_column squares bring run warp part_run rank lane line_row line_column first_line crew called called_before
     first packet packets tile line lines chunk chunks
+    pitch
 """
 
 

@@ -231,11 +231,18 @@ def packed_shape(plan: ProductPlan, found: Products, k: int, extents: Mapping[st
 
 def packed_elements(plan: ProductPlan, found: Products, k: int, extents: Mapping[str, int]) -> int:
     batch, lines, line = packed_shape(plan, found, k, extents)
-    return batch * lines * whole_packets(line, plan.staged[k])
+    return batch * lines * pitch(plan, k, line)
 
 
-def whole_packets(elements: int, staged: Staged) -> int:
-    return -(-elements // staged.vector) * staged.vector
+def pitch(plan: ProductPlan, k: int, line: int) -> int:
+    """How far the next line of the k-th operand in packets is: whole packets, of boxes whole lines of L2."""
+    unit = whole_line(plan, k)
+    return -(-line // unit) * unit
+
+
+def whole_line(plan: ProductPlan, k: int) -> int:
+    """Elements of which each line of the k-th operand in packets has room for a multiple."""
+    return MATRIX_LINE // plan.factors.size if plan.boxes else plan.staged[k].vector
 
 
 def packed_type(function: Function, plan: ProductPlan, found: Products, operand: Operand) -> ScalarType:
@@ -261,10 +268,10 @@ def pack_blocks(
     function: Function, plan: ProductPlan, found: Products, k: int, facts: Facts, extents: Mapping[str, int]
 ) -> int:
     """Blocks of the launch that packs the k-th operand."""
+    batch, lines, line = packed_shape(plan, found, k, extents)
     if turned_read(function, plan, found, k, facts) is not None:
-        batch, rows, points = packed_shape(plan, found, k, extents)
-        return batch * -(-rows // TURNED) * -(-points // TURNED)
-    return -(-packed_elements(plan, found, k, extents) // (PACK_BLOCK * plan.staged[k].vector))
+        return batch * -(-lines // TURNED) * -(-line // TURNED)
+    return -(-batch * lines * -(-line // plan.staged[k].vector) // PACK_BLOCK)
 
 
 def told_words(fold: Fold) -> int:
@@ -309,7 +316,7 @@ def boxes_of(
         read, left = factor_read(function, plan.factors, found, operand), k < len(found.left)
         if plan.packed[k]:
             batch, lines_, line = packed_shape(plan, found, k, extents)
-            width = whole_packets(line, staged)
+            width = pitch(plan, k, line)
             packed = Geometry(packed_type(function, plan, found, operand), (batch, lines_, line), (lines_ * width, width, 1), 0)
             across = (plan.tile[0] if left else plan.tile[1]) if staged.along_points else points
             boxes.append(Box(packed_name(found, k), (2, 1, 0), (points, across, 1), packed.shape[::-1], packed))

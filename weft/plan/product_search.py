@@ -48,7 +48,7 @@ NEAR_TILES = 8
 # By threads: (rows, columns, points of a turn), (rows, columns) of a thread, groups of threads that share the points of a turn;
 # bytes of shared memory of a block at the most.
 TILES = (
-    ((128, 128, 16), (8, 8), 1), ((128, 64, 16), (8, 4), 1), ((64, 128, 16), (4, 8), 1), ((64, 64, 16), (4, 4), 1),
+    ((128, 128, 16), (8, 8), 1), ((64, 128, 16), (4, 8), 1), ((128, 64, 16), (8, 4), 1), ((64, 64, 16), (4, 4), 1),
     ((64, 32, 32), (4, 4), 2), ((32, 64, 32), (4, 4), 2), ((32, 32, 32), (4, 4), 4), ((32, 32, 64), (4, 4), 4),
 )  # fmt: skip
 MOST_SHARED = 48 * 1024
@@ -56,8 +56,8 @@ MOST_SHARED = 48 * 1024
 # warps.
 Square = tuple[tuple[int, int], tuple[int, int], int]
 BY_WARPGROUPS = (
-    ((128, 256), (64, 256), 1), ((256, 128), (128, 128), 1), ((128, 128), (64, 128), 2), ((128, 64), (64, 64), 2),
-    ((64, 64), (64, 64), 2), ((64, 128), (64, 128), 2), ((64, 256), (64, 256), 1),
+    ((128, 256), (64, 256), 1), ((256, 128), (128, 128), 1), ((128, 128), (64, 128), 2), ((64, 128), (64, 128), 2),
+    ((128, 64), (64, 64), 2), ((64, 64), (64, 64), 2), ((64, 256), (64, 256), 1),
 )  # fmt: skip
 # Of two crews of a warpgroup, each of which has squares of its own: (rows, columns).
 CREWS, BY_CREWS = 2, ((128, 128), (64, 128))
@@ -85,25 +85,26 @@ MOST_WORDS, MOST_BESIDE, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS, MADE_WORDS = 64, 
 # What a multiprocessor does in a cycle: multiply-adds, products of bytes of points by an engine and of float64; bytes of shared
 # memory, of L2 and of memory where all ask, and those that a block brings; a box of memory costs as much as so many rows more.
 # What crews bring, whose ring no writing interrupts, to that.
-LANES, PRODUCT_BYTES, DOUBLES, SHARED_BYTES = 107, {"mma": 2048, "wgmma": 4096}, 128, 128
-L2_BYTES, MEMORY_BYTES, L2_BLOCK_BYTES, MEMORY_BLOCK_BYTES, BOX_ROWS, CREWS_BRING = 58, 18.5, 40, 24, 8, 1.1
+LANES, PRODUCT_BYTES, DOUBLES, DOUBLES_OF_WARP, SHARED_BYTES = 107, {"mma": 2048, "wgmma": 4096}, 128, 14, 121
+L2_BYTES, MEMORY_BYTES, L2_BLOCK_BYTES, MEMORY_BLOCK_BYTES, BOX_ROWS, CREWS_BRING = 60, 22, 42, 34, 8, 1.1
 # Cycles: of a turn that waits for memory, times threads, and of one that waits to shift what comes; until a tile is there; of a
 # turn at the least; before the first. Results that are written in one, by threads and by lines, and bytes of these where all
 # multiprocessors write.
 WAITING, SHIFTED_WAITING = 240 * 128, 1600
-FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS, END_LINES, WRITTEN_BYTES = 1800, 250, 2500, 16, 4, 12
+FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS, END_LINES, WRITTEN_BYTES = 3200, 250, 2400, 17, 4.9, 22
+RESULTS_OF_GROUP, LINES_OF_GROUP = 4.2, 1.7
 # Blocks that share the points of a square, and turns of each at the least; bytes of parts that a multiprocessor moves in a
 # cycle, cycles of another launch.
 PARTS = (*range(2, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8), *range(80, 113, 16))
-FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = 4, 16, 4000
+FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = 4, 18, 4100
 # Blocks that share rows and tell each other what these fold, at the most; cycles until all have heard.
-MOST_ACROSS, MEETING_CYCLES = 64, 3000
+MOST_ACROSS, MEETING_CYCLES = 64, 7000
 # Of these, those of a cluster, which have few columns; cycles in which they combine what they have.
 CLUSTERS, CLUSTER_CYCLES = (2,), 2000
 # Multiply-adds that take as long as four words of shared memory, and for groups of threads that share points, how much longer;
 # as an element that is brought from between packets, and one that is alone. Of a launch that packs an operand: cycles, and
 # bytes that a multiprocessor moves in one.
-TAKEN, SHARING, ANYWHERE, APART, PACK_CYCLES, PACK_BYTES = 0.8, 0.3, 12, 75, 4000, 14
+TAKEN, SHARING, ANYWHERE, APART, PACK_CYCLES, PACK_BYTES = 0.8, 0.3, 12, 75, 4000, 23
 
 
 def plan_products(
@@ -278,11 +279,11 @@ class _Work:
             took = -(-several // resident) * turns * turn
         elif plan.crews > 1:  # which wait for products, or for who writes
             products, writes = turns * self.turn(plan, blocks, CREWS_BRING), self.writing(plan) + self.written(plan)
-            writes += MEETING_CYCLES * len(self.found.across)
-            took = START_CYCLES + several * max(products, (products + writes) / plan.crews) + writes
+            writes += self.meetings(plan)
+            took = START_CYCLES + several * max(products, (products + writes) / plan.crews, self.written(plan)) + writes
         elif plan.resident:
             rounds, left = divmod(blocks, self.at_once(plan))
-            took = (rounds + (left > 0)) * MEETING_CYCLES * len(self.found.across) if plan.across else 0
+            took = (rounds + (left > 0)) * self.meetings(plan)
             took += START_CYCLES + rounds * self.round(plan, turns, blocks) + self.round(plan, turns, left)
         else:
             own = math.prod(plan.each) * self.words // WARP + OTHER_WORDS
@@ -290,27 +291,33 @@ class _Work:
             turn = min(resident, several) * self.by_matrices(plan, blocks, min(resident, several))
             took = -(-several // resident) * (START_CYCLES + turns * turn + m * n / END_RESULTS)
         took += sum(self.packing(plan, k) for k, packed in enumerate(plan.packed) if packed)
+        took += LAUNCH_CYCLES * (plan.across > 1)  # memory is 0 before
         if plan.together:
             took += CLUSTER_CYCLES
         elif plan.parts > 1:  # what is left and taken again, and a launch
             took += LAUNCH_CYCLES + blocks * m * n * self.words * 8 / (self.machine.multiprocessors * PART_BYTES)
         return took
 
+    def meetings(self, plan: ProductPlan) -> float:
+        """Cycles in which blocks hear what rows of a square fold."""
+        return sum(map(len, self.found.across)) * MEETING_CYCLES * (plan.across > 1)
+
     def round(self, plan: ProductPlan, turns: int, blocks: int) -> float:
         """Cycles of so many blocks by matrix instructions, all at once."""
         beside = min(plan.resident, -(-blocks // self.machine.multiprocessors))
         if not beside:
             return 0
-        own = turns * self.turn(plan, blocks, beside) + self.writing(plan) / min(2, beside) + self.written(plan)
-        return beside * own
+        products = turns * self.turn(plan, blocks, beside)
+        return beside * (products + self.written(plan)) + self.writing(plan, beside)
 
     def turn(self, plan: ProductPlan, blocks: int, beside: float) -> float:
         """Cycles of a turn by matrix instructions of blocks that stay."""
         return max(self.by_matrices(plan, blocks, beside), FETCH_CYCLES / (plan.stages * beside), TURN_CYCLES / beside)
 
-    def writing(self, plan: ProductPlan) -> float:
-        """Cycles that threads take for the results of a square."""
-        return math.prod(plan.tile[:2]) / (END_LINES if plan.lines else END_RESULTS)
+    def writing(self, plan: ProductPlan, beside: int = 1) -> float:
+        """Cycles that threads take for the results of the squares of blocks beside each other."""
+        of_all, of_group = (END_LINES, LINES_OF_GROUP) if plan.lines else (END_RESULTS, RESULTS_OF_GROUP)
+        return math.prod(plan.tile[:2]) * max(beside / of_all, 4 * WARP / (of_group * plan.folding))
 
     def written(self, plan: ProductPlan) -> float:
         """Cycles in which they come to memory: squares end together, and all write at once."""
@@ -357,7 +364,10 @@ class _Work:
         moved = sum(rows * active / (MEMORY_BYTES if once else L2_BYTES) for rows, once in sides)
         alone = sum(rows / (MEMORY_BLOCK_BYTES if once else L2_BLOCK_BYTES) for rows, once in sides) / beside
         line = k * plan.factors.size
-        products = DOUBLES if plan.factors == FLOAT64 else PRODUCT_BYTES[plan.engine] / plan.factors.size
+        if plan.factors == FLOAT64:
+            products = min(DOUBLES, DOUBLES_OF_WARP * beside * plan.threads / WARP)
+        else:
+            products = PRODUCT_BYTES[plan.engine] / plan.factors.size
         shared = (reads + len(found.left) * m + len(found.right) * n) * line / SHARED_BYTES
         return max(m * n * k * folds / products, shared, max(moved, alone) * line)
 

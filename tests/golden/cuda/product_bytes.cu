@@ -3,7 +3,7 @@
 #include "weft/team.cuh"
 #include "weft/dependent.cuh"
 
-// kernels_of_products.py:616: def of_bytes(a, b):
+// kernels_of_products.py:647: def of_bytes(a, b):
 extern "C" __global__ void __launch_bounds__(256) of_bytes_pack(
     const int8_t* __restrict__ a,
     const int8_t* __restrict__ b,
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(256) of_bytes_pack(
         const int64_t j = first_row + across * 16;
         const int64_t k = first_point + packet / 8;
         weft::Run<int8_t, 16> run = {};
-        // kernels_of_products.py:622: s += a[i, k].to(torch.int32) * b[k, j].to(torch.int32)
+        // kernels_of_products.py:653: s += a[i, k].to(torch.int32) * b[k, j].to(torch.int32)
         if (j < j_own && k < k_own) run = weft::fetch_anywhere<16>(b + k * b_stride_0 + j, j, 0, j_own);
         tile.put(packet / 8, across, run);
     }
@@ -39,15 +39,16 @@ extern "C" __global__ void __launch_bounds__(256) of_bytes_pack(
     weft::Packet<uint32_t, 4> line[4];
     tile.get(across * 16, down, line);
     const int32_t packets = (k_own + 15) / 16, place = first_point / 16 + across;
+    const int32_t pitch = (k_own + 127) / 128 * 128;
     #pragma unroll
     for (int32_t v = 0; v < 4; ++v) {
         const int32_t row = first_row + down * 4 + v;
         if (row >= j_own || place >= packets) break;
-        weft::put(reinterpret_cast<uint32_t*>(right_packed + (int64_t(row) * packets + place) * 16), line[v]);
+        weft::put(reinterpret_cast<uint32_t*>(right_packed + int64_t(row) * pitch + place * 16), line[v]);
     }
 }
 
-// kernels_of_products.py:616: def of_bytes(a, b):
+// kernels_of_products.py:647: def of_bytes(a, b):
 extern "C" __global__ void __launch_bounds__(160) of_bytes(
     const int8_t* __restrict__ a,
     const int8_t* __restrict__ b,
@@ -97,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(160) of_bytes(
                 const int32_t place = step % 14;
                 empty[place].wait((step / 14 % 2) ^ 1);
                 full[place].arrive_expect(16384);
-                // kernels_of_products.py:622: s += a[i, k].to(torch.int32) * b[k, j].to(torch.int32)
+                // kernels_of_products.py:653: s += a[i, k].to(torch.int32) * b[k, j].to(torch.int32)
                 weft::tensor_load(left_tile[place].element, left_map, full[place], turn * 128, int(first_row));
                 weft::tensor_load(right_tile[place].element, right_map, full[place], turn * 128, int(first_column), 0);
             }
@@ -119,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(160) of_bytes(
             weft::wgmma_fence(s_1_own[0]);
             #pragma unroll
             for (int32_t g = 0; g < 128; g += 32) {
-                // kernels_of_products.py:621: for k in range(a.shape[1]):
+                // kernels_of_products.py:652: for k in range(a.shape[1]):
                 weft::wgmma<int8_t>(s_1_own[0], left_tile[place].matrix(own_row, g), right_tile[place].matrix(own_column, g), true);
             }
             weft::wgmma_commit();
@@ -140,9 +141,9 @@ extern "C" __global__ void __launch_bounds__(160) of_bytes(
                 int32_t c_run[8];
                 #pragma unroll
                 for (int32_t v = 0; v < 8; ++v) {
-                    // kernels_of_products.py:621: for k in range(a.shape[1]):
+                    // kernels_of_products.py:652: for k in range(a.shape[1]):
                     const int32_t s_1 = s_1_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
-                    // kernels_of_products.py:623: c[i, j] = s
+                    // kernels_of_products.py:654: c[i, j] = s
                     c_run[v] = s_1;
                 }
                 weft::store<4>(c + i * c_stride_0 + j_run, c_run);

@@ -37,6 +37,7 @@ extern "C" __global__ void __launch_bounds__(256) convolution_pack_1(
     const int32_t packets = (points + 7) / 8;
     const int32_t place = blockIdx.x * 256 + threadIdx.x;
     if (place >= f_own * packets) return;
+    const int32_t pitch = (points + 63) / 64 * 64;
     const int64_t f = place / packets;
     const int32_t first = place % packets * 8;
     float run[8] = {};
@@ -64,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256) convolution_pack_1(
             }
         }
     }
-    weft::store<8>(w_packed + int64_t(place) * 8, run);
+    weft::store<8>(w_packed + int64_t(place / packets) * pitch + place % packets * 8, run);
 }
 
 // kernels_of_products.py:227: def convolution(x, w):
@@ -106,6 +107,7 @@ extern "C" __global__ void __launch_bounds__(256) convolution_pack_2(
     const int32_t packets = (points + 7) / 8;
     const int32_t place = blockIdx.x * 256 + threadIdx.x;
     if (place >= c_own * p_own * q_own * packets) return;
+    const int32_t pitch = (points + 63) / 64 * 64;
     const int64_t c = place / packets / q_own / p_own;
     const int64_t p = place / packets / q_own % p_own;
     const int64_t q_2 = place / packets % q_own;
@@ -135,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(256) convolution_pack_2(
             }
         }
     }
-    weft::store<8>(x_packed + int64_t(place) * 8, run);
+    weft::store<8>(x_packed + int64_t(place / packets) * pitch + place % packets * 8, run);
 }
 
 // kernels_of_products.py:227: def convolution(x, w):

@@ -20,12 +20,12 @@ extern "C" __global__ void __launch_bounds__(128) product_parts(
     // a block has 64 x 64 results, a warp 32 x 32; a turn takes 16 points
     const int32_t row_tiles = int32_t((a_size_0 + 63) / 64);
     const int32_t column_tiles = int32_t((b_size_1 + 63) / 64);
-    const int32_t square = int32_t(blockIdx.x) / 2;
+    const int32_t square = int32_t(blockIdx.x) / 4;
     const int32_t near_row = square / (8 * column_tiles) * 8;
     const int32_t near_rows = weft::minimum<int32_t>(row_tiles - near_row, 8);
     const int64_t first_row = int64_t(near_row + square % (8 * column_tiles) % near_rows) * 64;
     const int64_t first_column = int64_t(square % (8 * column_tiles) / near_rows) * 64;
-    const int32_t part = int32_t(blockIdx.x % 2);
+    const int32_t part = int32_t(blockIdx.x % 4);
     const int32_t own_row = threadIdx.x / 32 / 2 * 32, own_column = threadIdx.x / 32 % 2 * 32;  // of the warp
     const int32_t first_own_row = own_row + threadIdx.x % 32 / 4;
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 2;
@@ -57,8 +57,8 @@ extern "C" __global__ void __launch_bounds__(128) product_parts(
         }
         weft::commit_copies();
     };
-    const int32_t first_turn = int32_t(int64_t(part) * turns / 2);
-    const int32_t stop = int32_t(int64_t(part + 1) * turns / 2);
+    const int32_t first_turn = int32_t(int64_t(part) * turns / 4);
+    const int32_t stop = int32_t(int64_t(part + 1) * turns / 4);
     for (int32_t turn = first_turn; turn < first_turn + 3; ++turn) bring(turn);
     for (int32_t turn = first_turn; turn < stop; ++turn) {
         weft::wait_copies<2>();
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(128) product_parts(
 }
 
 // kernels_of_products.py:16: def product(a, b):
-extern "C" __global__ void __launch_bounds__(64) product(
+extern "C" __global__ void __launch_bounds__(128) product(
     const double* __restrict__ a,
     const double* __restrict__ b,
     double* __restrict__ c,
@@ -108,8 +108,8 @@ extern "C" __global__ void __launch_bounds__(64) product(
     const int64_t b_size_1,
     double* s_parts,
     const int64_t parts) {
-    weft::allow_launch_after();
-    // a block has 32 runs of columns; 2 warps share the parts of each
+    weft::await_launch_before();
+    // a block has 32 runs of columns; 4 warps share the parts of each
     const int32_t row_tiles = int32_t((a_size_0 + 63) / 64);
     const int32_t column_tiles = int32_t((b_size_1 + 63) / 64);
     const int32_t square = int32_t(blockIdx.x) / 64;
@@ -129,13 +129,13 @@ extern "C" __global__ void __launch_bounds__(64) product(
     #pragma unroll
     for (int32_t g = 0; g < 1; ++g) {
         double part_run[2];
-        weft::unpack(weft::fetch<2, 2>(s_parts + ((int64_t(blockIdx.x / 64) * 2 + warp * 1 + g) * 64 + own_row) * 64 + own_column), part_run);
+        weft::unpack(weft::fetch<2, 2>(s_parts + ((int64_t(blockIdx.x / 64) * 4 + warp * 1 + g) * 64 + own_row) * 64 + own_column), part_run);
         #pragma unroll
         for (int32_t v = 0; v < 2; ++v) {
             s_whole[v] = weft::Sum<double>::combine(s_whole[v], part_run[v]);
         }
     }
-    __shared__ __align__(16) double s_kept[2][32][2];
+    __shared__ __align__(16) double s_kept[4][32][2];
     #pragma unroll
     for (int32_t v = 0; v < 2; ++v) {
         s_kept[warp][threadIdx.x % 32][v] = s_whole[v];
@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(64) product(
         s_whole_2[v] = weft::Sum<double>::identity();
     }
     #pragma unroll
-    for (int32_t g = 0; g < 2; ++g) {
+    for (int32_t g = 0; g < 4; ++g) {
         double part_run[2];
         weft::unpack(weft::fetch<2, 2>(s_kept[g][threadIdx.x]), part_run);
         #pragma unroll

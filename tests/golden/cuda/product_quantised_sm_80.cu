@@ -2,7 +2,7 @@
 #include "weft/team.cuh"
 #include "weft/dependent.cuh"
 
-// kernels_of_products.py:667: def quantised_linear(x, w, of_rows, of_columns, bias):
+// kernels_of_products.py:698: def quantised_linear(x, w, of_rows, of_columns, bias):
 extern "C" __global__ void __launch_bounds__(128) quantised_linear(
     const int8_t* __restrict__ x,
     const int8_t* __restrict__ w,
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(128) quantised_linear(
             const int64_t i = first_row + row;
             const int64_t k = first_point + point;
             const bool here = i < x_size_0 && k < x_size_1;
-            // kernels_of_products.py:673: s += x[i, k].to(torch.int32) * w[j, k].to(torch.int32)
+            // kernels_of_products.py:704: s += x[i, k].to(torch.int32) * w[j, k].to(torch.int32)
             left_tile[turn % 4].copy(row, point, x + i * x_stride_0 + k, here);
         }
         #pragma unroll
@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(128) quantised_linear(
             const int64_t j = first_column + row;
             const int64_t k = first_point + point;
             const bool here = j < w_size_0 && k < x_size_1;
-            // kernels_of_products.py:673: s += x[i, k].to(torch.int32) * w[j, k].to(torch.int32)
+            // kernels_of_products.py:704: s += x[i, k].to(torch.int32) * w[j, k].to(torch.int32)
             right_tile[turn % 4].copy(row, point, w + j * w_stride_0 + k, here);
         }
         weft::commit_copies();
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(128) quantised_linear(
     for (int32_t h = 0; h < 4; ++h) {
         const int64_t j_run = first_column + first_own_column + h * 8;
         if (j_run >= w_size_0) break;
-        // kernels_of_products.py:674: y[i, j] = s.to(torch.float32) * (of_rows[i] * of_columns[j]) + bias[j]
+        // kernels_of_products.py:705: y[i, j] = s.to(torch.float32) * (of_rows[i] * of_columns[j]) + bias[j]
         float of_columns_run[2];
         weft::unpack(weft::fetch<2, 2>(of_columns + j_run), of_columns_run);
         float bias_run[2];
@@ -96,9 +96,9 @@ extern "C" __global__ void __launch_bounds__(128) quantised_linear(
             float y_run[2];
             #pragma unroll
             for (int32_t v = 0; v < 2; ++v) {
-                // kernels_of_products.py:672: for k in range(x.shape[1]):
+                // kernels_of_products.py:703: for k in range(x.shape[1]):
                 const int32_t s_1 = s_1_own[u / 2][(h * 2 + v) / 2][u % 2 * 2 + (h * 2 + v) % 2];
-                // kernels_of_products.py:674: y[i, j] = s.to(torch.float32) * (of_rows[i] * of_columns[j]) + bias[j]
+                // kernels_of_products.py:705: y[i, j] = s.to(torch.float32) * (of_rows[i] * of_columns[j]) + bias[j]
                 y_run[v] = weft::fma(float(s_1), of_rows_value * of_columns_run[v], bias_run[v]);
             }
             weft::store<2>(y + i * y_stride_0 + j_run, y_run);
