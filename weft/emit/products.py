@@ -172,6 +172,7 @@ class ProductEntry(ValueBody):
         self.packed: dict[int, str] = {}  # where operands are in packets
         self.squares: dict[str, str] = {}  # tiles of rows and of columns
         self.totals: dict[str, str] = {}
+        self.ahead: set[str] = set()  # what is known of a thread's one result before its totals
         self.whole: dict[str, str] = {}  # where a column's total is, when it is no register of `total`
 
     # ---------------------------------------------------------------- the kernel
@@ -552,7 +553,7 @@ class ProductEntry(ValueBody):
         line, found, vector = self.writer.line, self.products, self.plan.vector
         own = own or (Fragment(1, "own_row", 1, self.plan.run, "own_column") if self.whole else self.fragment)
         exprs = [*(e for w in found.sweeps.last for e in uses_of_write(w)), *found.inits]
-        wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold)]
+        wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold) and v.name not in self.ahead]
         once = [v for v in wanted if set(v.axes) <= set(found.batch)]
         self.statements(tuple(map(self.let, once)))
         wanted = [v for v in wanted if v not in once]
@@ -634,7 +635,8 @@ class ProductEntry(ValueBody):
             total = self.whole[f.results[0]].format(column) if self.whole else self.total(f, column)
             self.folded(f, self.looked_at(exact[f.results[0]], total) if f.results[0] in exact else total)
         for sweep in self.products.ending:
-            self.fold_ending(sweep)
+            if not {f.results[0] for f in sweep.folds} <= self.ahead:
+                self.fold_ending(sweep)
         self.statements(tuple(self.let(v) for v in values if v not in first))
 
     def folded(self, f: Fold, total: str) -> None:

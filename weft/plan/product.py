@@ -98,7 +98,9 @@ class ProductPlan:
 
     @property
     def combining(self) -> int:
-        """Of what combines parts: warps of a block, which share them."""
+        """Of what combines parts: warps of a block, which share them; of single columns as many as a run has, one for each."""
+        if self.vector == 1 and self.parts <= COMBINING and self.parts % self.run == 0:
+            return self.run
         return max(n for n in range(1, COMBINING + 1) if self.parts % n == 0)
 
     @property
