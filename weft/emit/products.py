@@ -222,7 +222,7 @@ class ProductEntry(ValueBody):
         """What is done with the totals."""
         self.launch.end(self.writer)
         if self.plan.parts > 1:
-            self.end(lambda: self.leave_parts(f"int64_t(blockIdx.x) * {self.plan.tile[0]} + "))
+            self.end(self.leave_parts)
         else:
             self.end(self.lines if self.plan.lines else self.results)
 
@@ -421,22 +421,16 @@ class ProductEntry(ValueBody):
         text = text.format(fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(part)})")
         self.writer.line(f"{own} = {text};")
 
-    def leave_parts(self, first_row: str) -> None:
-        """What a thread has folded of its part of the points, for who combines them: squares of results as they lie, the first
-        row at a place.
-        """
-        n, own = self.plan.tile[1], self.fragment
+    def leave_parts(self) -> None:
+        """What a thread has folded of its part of the points, for the next launch: squares of results as they lie."""
+        (m, n, _), own = self.plan.tile, self.fragment
         for f in self.products.folds:
             type_, name = f.types[0], self.parts[f.results[0]]
             with self.each_run():
-                value = self.total(f, f"h * {own.run} + v")
-                if self.plan.together:  # in shared memory
-                    place = f"{name}[({first_row}{own.row}) * {n} + {own.column} + v]"
-                    self.unrolled([f"for (int32_t v = 0; v < {own.run}; ++v)"], f"{place} = {value};")
-                    continue
                 self.writer.line(f"{register_type(type_)} part_run[{own.run}];")
+                value = self.total(f, f"h * {own.run} + v")
                 self.unrolled([f"for (int32_t v = 0; v < {own.run}; ++v)"], f"part_run[v] = {value};")
-                place = f"{name} + (({first_row}{own.row}) * {n} + {own.column})"
+                place = f"{name} + ((int64_t(blockIdx.x) * {m} + {own.row}) * {n} + {own.column})"
                 self.writer.line(f"weft::store<{min(own.run, PACKET_BYTES // type_.size)}>({place}, part_run);")
 
     @contextmanager

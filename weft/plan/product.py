@@ -316,7 +316,7 @@ def shared_bytes(plan: ProductPlan, found: Products) -> int:
     if plan.streamed:
         return plan.groups * m * n * each
     lines = plan.lines * plan.writing // WARP * plan.line_rows * (WARP + LINE_PAD) * each
-    return ring_bytes(plan, found) + (plan.groups - 1 + plan.together) * m * n * each + lines
+    return ring_bytes(plan, found) + (plan.groups - 1) * m * n * each + lines
 
 
 def ring_bytes(plan: ProductPlan, found: Products) -> int:

@@ -93,8 +93,6 @@ FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS, END_LINES, WRITTEN_BYTES =
 # cycle, cycles of another launch.
 PARTS = (*range(2, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8), *range(80, 113, 16))
 FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = 4, 16, 4000
-# Of these, those of a cluster, which have few columns; cycles in which they combine what they have.
-CLUSTERS, CLUSTER_CYCLES = (2,), 4700
 # Multiply-adds that take as long as four words of shared memory, and for groups of threads that share points, how much longer;
 # as an element that is brought from between packets, and one that is alone. Of a launch that packs an operand: cycles, and
 # bytes that a multiprocessor moves in one.
@@ -242,9 +240,7 @@ class _Work:
             turn = min(resident, several) * self.by_matrices(plan, blocks, min(resident, several))
             took = -(-several // resident) * (START_CYCLES + turns * turn + m * n / END_RESULTS)
         took += sum(self.packing(plan, k) for k, packed in enumerate(plan.packed) if packed)
-        if plan.together:
-            took += CLUSTER_CYCLES
-        elif plan.parts > 1:  # what is left and taken again, and a launch
+        if plan.parts > 1:  # what is left and taken again, and a launch
             took += LAUNCH_CYCLES + blocks * m * n * self.words * 8 / (self.machine.multiprocessors * PART_BYTES)
         return took
 
@@ -321,18 +317,7 @@ class _Work:
             for parts in PARTS if plan.crews == 1 else ():
                 if self.squares(plan) < self.machine.multiprocessors and turns >= FEWEST_TURNS * parts:
                     stages = max(FEWEST_BOXES, min(plan.stages, -(-turns // parts))) if plan.boxes else plan.stages
-                    own = replace(plan, parts=parts, lines=False, stages=stages)
-                    yield own
-                    if plan.boxes and parts in CLUSTERS and plan.tile[1] <= MOST_FEW:
-                        yield from self.as_cluster(replace(own, together=True))
-
-    def as_cluster(self, plan: ProductPlan) -> Iterator[ProductPlan]:
-        """The plan with room for what blocks of a cluster tell each other."""
-        for stages in range(plan.stages, FEWEST_BOXES - 1, -1):
-            own = replace(plan, stages=stages)
-            if shared_bytes(own, self.found) + OTHER_SHARED <= self.machine.shared // max(1, plan.resident):
-                yield own
-                return
+                    yield replace(plan, parts=parts, lines=False, stages=stages)
 
 
 def _in_packets(function: Function, plain: ProductPlan, work: _Work) -> ProductPlan:
