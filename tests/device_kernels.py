@@ -284,6 +284,7 @@ extern "C" __global__ void {name}(const Element* x, Element* y) {{
     constexpr int count = 4;
     const int first = count * threadIdx.x;
     float tile[count];
+    weft::fetch_ahead(x + first);
     auto run = weft::fetch_now<count, count>(weft::opaque(x + first));
     __syncwarp();
     run.set(1, x[first + 1]);

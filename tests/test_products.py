@@ -552,6 +552,24 @@ def test_a_few_rows_of(kernel: Any, args: tuple[Any, ...]) -> None:
     checked(kernel, *args)
 
 
+def test_few_rows_of_few_columns() -> None:
+    """As what a low rank leaves of the rows: a cluster goes through the points."""
+    half, brain = torch.float16, torch.bfloat16
+    for rows, points, columns, dtype in ((5, 2056, 16, half), (12, 1024, 40, brain), (3, 4104, 9, half), (1, 3072, 8, brain)):
+        args = drawn(rows, points, dtype=dtype), drawn(points, columns, dtype=dtype, seed=1)
+        plan = multiplied(kernels.product, *args)
+        assert plan.streamed and plan.engine == "mma"
+        checked(kernels.product, *args)
+    assert plan_of(kernels.product, drawn(5, 900, dtype=half), drawn(900, 16, dtype=half, seed=1)) is None
+
+
+def test_few_rows_in_parts() -> None:
+    """What a result has beside its product is made while parts of that are on their way."""
+    args = tuple(t.half() for t in (drawn(3, 1544), drawn(1544, 200, seed=1), drawn(3, 16, seed=2), drawn(16, 200, seed=3)))
+    assert multiplied(kernels.low_rank, *args).parts > 1
+    checked(kernels.low_rank, *args)
+
+
 def test_a_few_rows_in_any_order_of_the_threads() -> None:
     for dtype in (torch.bfloat16, torch.float32):
         checked(kernels.product, drawn(5, 2056, dtype=dtype), drawn(2056, 64, dtype=dtype, seed=1), seeds=3)

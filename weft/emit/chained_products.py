@@ -61,6 +61,7 @@ def emit(
     kinds: tuple[type[ChainEntry], ...] = (ChainEntry, ChainedPartsEntry)
     if plan.meeting == "tickets":
         launches, kinds = (launches[0], replace(launches[1], late=True)), (TicketsEntry, ChainEntry)
+    launches = tuple(replace(one, full=kind is ChainEntry) for one, kind in zip(launches, kinds, strict=False))
     include(writer, launches)
     rough = rough_chain(chain, function)
     for name, launch, kind in zip(names, launches, kinds, strict=False):
@@ -151,6 +152,7 @@ class ChainEntry(MeetingEntry):
                 self.write_rows()
         if self.whole_plan.warpgroups > 1:
             line(f"if ({self.group} == 0) weft::barrier_sync(1, 256);  // what the last one has handed over")
+        self.launch.done(self.writer)
 
     def sizes_of_call(self) -> None:
         line, chain, rows = self.writer.line, self.chain, str(self.plan.tile[0])

@@ -7,19 +7,23 @@ from dataclasses import dataclass
 
 from weft.emit.text import Writer
 
+_AWAIT, _ALLOW = "weft::await_launch_before();", "weft::allow_launch_after();"
+
 
 @dataclass(frozen=True)
 class Dependence:
     """Whether a launch may begin before the one before it has ended, and whether the one after it may. late: it needs that one
     only in its end, and awaits it there. ahead: the one after it may begin while this one waits, as it may be late, too; not of
     the first launch of a call, before which anything may be written that launches after it read. Every launch awaits the one
-    before it, early or late: who has awaited the last one has the memory of all.
+    before it, early or late: who has awaited the last one has the memory of all. full: its blocks leave no room on their
+    multiprocessors, so that those of the one after it would crowd on the few that have none; it begins when these are done.
     """
 
     awaits: bool = False
     allows: bool = False
     late: bool = False
     ahead: bool = False
+    full: bool = False
 
     @property
     def early(self) -> bool:
@@ -28,7 +32,7 @@ class Dependence:
 
     def begin(self, writer: Writer) -> None:
         """What comes before all else."""
-        lines = [(self.allows, "weft::allow_launch_after();"), (self.awaits and not self.late, "weft::await_launch_before();")]
+        lines = [(self.allows and not self.full, _ALLOW), (self.awaits and not self.late, _AWAIT)]
         for needed, text in lines if self.ahead else reversed(lines):
             if needed:
                 writer.line(text)
@@ -36,7 +40,12 @@ class Dependence:
     def end(self, writer: Writer) -> None:
         """What comes before the first access to what launches before may write, or read, where that is late."""
         if self.awaits and self.late:
-            writer.line("weft::await_launch_before();")
+            writer.line(_AWAIT)
+
+    def done(self, writer: Writer) -> None:
+        """What comes after all else."""
+        if self.allows and self.full:
+            writer.line(_ALLOW)
 
 
 ALONE = Dependence()

@@ -7,7 +7,6 @@ Tiles of the operands come to a ring of places in shared memory, some turns ahea
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -130,28 +129,6 @@ class MatrixEntry(ProductEntry):
                     place = f"{self.told[f.results[0]]} + int64_t({self.number} - part) * {words}, part"
                 template = f"{self.algebra(f)}, {self.plan.across}, {m}"
                 line(f"weft::combine_across<{template}>({name}, {place}, first_own_row);")
-
-    def finish(self) -> None:
-        if self.plan.together:
-            self.meet_in_cluster()
-        else:
-            super().finish()
-
-    def meet_in_cluster(self) -> None:
-        """Each block leaves what it has of its square behind the ring, and combines a share of the results of all parts."""
-        line, plan, own, offset = self.writer.line, self.plan, self.plan.writing, ring_bytes(self.plan, self.products)
-        self.launch.end(self.writer)
-        for f in self.products.folds:
-            name, type_ = self.fresh.fresh(f"{f.names[0]}_part"), register_type(f.types[0])
-            self.parts[f.results[0]] = name
-            line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory + {offset});")
-            offset += math.prod(plan.tile[:2]) * f.types[0].size
-        self.end(lambda: self.leave_parts(""))
-        line("weft::cluster_sync();")
-        there = f"weft::peer({{0}} + (own_row * {plan.tile[1]} + own_column), g)"
-        first, step = f"part * {own} + threadIdx.x", own * plan.parts
-        self.results_of_runs(first, step, lambda f: there.format(self.parts[f.results[0]]), plan.parts)
-        line("weft::cluster_sync();  // others may read what this block has")
 
     # ---------------------------------------------------------------- operands
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from weft.emit.cpp_body import factor
 from weft.emit.expressions import register_type
-from weft.emit.products import ProductEntry
-from weft.graph.tile import Read, names_of
+from weft.emit.products import Fragment, ProductEntry
+from weft.emit.values import ZERO
+from weft.graph.tile import Fold, Read, names_of, uses, uses_of_write
 from weft.loops.ir import free_arrays, free_names
 from weft.plan.fold import WARP
 from weft.plan.product import made_of
@@ -33,6 +35,9 @@ class CombineEntry(ProductEntry):
         self.place_of_run("item")
         self.fetch_ahead()
         self.launch.end(self.writer)
+        alone = plan.vector == 1 and warps == run  # a warp has one of the columns of each run
+        if alone:
+            self.values_ahead()
         each = plan.parts // warps
         part = f"int64_t(blockIdx.x / {pieces}) * {plan.parts} + warp * {each} + g"
         place = f"(({part}) * {m} + own_row) * {n} + own_column"
@@ -44,9 +49,48 @@ class CombineEntry(ProductEntry):
             text = f"{kept[f.results[0]]}[warp][threadIdx.x % {WARP}][v] = {own[f.results[0]].format('v')};"
             self.unrolled([f"for (int32_t v = 0; v < {run}; ++v)"], text)
         line("__syncthreads();")
-        line("if (warp > 0) return;")
-        self.combine_runs(lambda f: f"{kept[f.results[0]]}[g][threadIdx.x]", warps)
-        self.results()
+        if not alone:
+            line("if (warp > 0) return;")
+            self.combine_runs(lambda f: f"{kept[f.results[0]]}[g][threadIdx.x]", warps)
+            self.results()
+            return
+        for f in self.products.folds:
+            name = f.results[0]
+            whole = self.fresh.fresh(f"{f.names[0]}_whole")
+            line(f"{register_type(f.types[0])} {whole} = {self.algebra(f)}::identity();")
+            text = f"{whole} = {self.algebra(f)}::combine({whole}, {kept[name]}[g][threadIdx.x % {WARP}][warp]);"
+            self.unrolled([f"for (int32_t g = 0; g < {warps}; ++g)"], text)
+            own[name] = whole
+        self.results(Fragment(1, "own_row", 1, 1, "own_column + warp"))
+
+    def values_ahead(self) -> None:
+        """What a result is made of beside its totals, while the parts of these are on their way; of threads beyond the last row
+        or column that of the last one.
+        """
+        found, names = self.products, {}
+        written = [*(e for w in found.sweeps.last for e in uses_of_write(w)), *found.inits]
+        made = made_of(found, [*written, *(e for s in found.ending for f in s.folds for e in f.parts)])
+        places = ((found.rows, "rows", "own_row"), (found.columns, "columns", "own_column + warp"))
+        stored = {w.array for w in found.sweeps.writes}
+        if any(isinstance(v, Read) and (v.checked or not v.always or v.array in stored) for v in made):
+            return
+        if any(len(axes) != 1 or self.axes[axes[0]].start != ZERO for axes, *_ in places):
+            return
+        if not found.ending and not any(isinstance(v, Read) for v in self.needed(written)):
+            return
+        for (axis,), side, own in places:
+            name = names[axis] = self.fresh.fresh(f"{axis}_here")
+            last = f"{factor(self.wholes[side])} - 1"
+            self.writer.line(f"const int64_t {name} = weft::minimum<int64_t>({self.firsts[side]} + {own}, {last});")
+        graph = {name for v in found.sweeps.values for name in names_of(v)}
+        with self.spelled(names):
+            for v in self.needed(written):
+                if not isinstance(v, Fold) and not {n for e in uses(v) for n in free_names(e)} & graph - self.known_early:
+                    self.statements((self.let(v),))
+                    self.known_early.add(v.name)
+            for sweep in found.ending:
+                self.fold_ending(sweep)
+                self.known_early |= {name for f in sweep.folds for name in names_of(f)}
 
     def fetch_ahead(self) -> None:
         """What results need of arguments, which no launch before writes, is on its way to L2 before that is awaited."""

@@ -190,6 +190,7 @@ class ProductEntry(ValueBody):
         self.of_rows: dict[str, str] = {}  # what rows fold
         self.rows_known: tuple[Fold, ...] = ()  # of that, what has been folded
         self.number = ""  # of a square
+        self.known_early: set[str] = set()  # what is known of a thread's one result before its totals
         self.whole: dict[str, str] = {}  # where a column's total is, when it is no register of `total`
 
     # ---------------------------------------------------------------- the kernel
@@ -239,7 +240,7 @@ class ProductEntry(ValueBody):
         """What is done with the totals."""
         self.launch.end(self.writer)
         if self.plan.parts > 1:
-            self.end(lambda: self.leave_parts(f"int64_t(blockIdx.x) * {self.plan.tile[0]} + "))
+            self.end(self.leave_parts)
         else:
             self.end(self.lines if self.plan.lines else self.results)
 
@@ -461,22 +462,16 @@ class ProductEntry(ValueBody):
         text = text.format(fused or f"{self.algebra(f)}::combine({own}, {self.printer.value(part)})")
         self.writer.line(f"{own} = {text};")
 
-    def leave_parts(self, first_row: str) -> None:
-        """What a thread has folded of its part of the points, for who combines them: squares of results as they lie, the first
-        row at a place.
-        """
-        n, own = self.plan.tile[1], self.fragment
+    def leave_parts(self) -> None:
+        """What a thread has folded of its part of the points, for the next launch: squares of results as they lie."""
+        (m, n, _), own = self.plan.tile, self.fragment
         for f in self.products.folds:
             type_, name = f.types[0], self.parts[f.results[0]]
             with self.each_run():
-                value = self.total(f, f"h * {own.run} + v")
-                if self.plan.together:  # in shared memory
-                    place = f"{name}[({first_row}{own.row}) * {n} + {own.column} + v]"
-                    self.unrolled([f"for (int32_t v = 0; v < {own.run}; ++v)"], f"{place} = {value};")
-                    continue
                 self.writer.line(f"{register_type(type_)} part_run[{own.run}];")
+                value = self.total(f, f"h * {own.run} + v")
                 self.unrolled([f"for (int32_t v = 0; v < {own.run}; ++v)"], f"part_run[v] = {value};")
-                place = f"{name} + (({first_row}{own.row}) * {n} + {own.column})"
+                place = f"{name} + ((int64_t(blockIdx.x) * {m} + {own.row}) * {n} + {own.column})"
                 self.writer.line(f"weft::store<{min(own.run, PACKET_BYTES // type_.size)}>({place}, part_run);")
 
     @contextmanager
@@ -600,7 +595,7 @@ class ProductEntry(ValueBody):
         line, found, vector = self.writer.line, self.products, self.plan.vector
         own = own or (Fragment(1, "own_row", 1, self.plan.run, "own_column") if self.whole else self.fragment)
         exprs = [*exprs, *found.inits]
-        wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold)]
+        wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold) and v.name not in self.known_early]
         once = [v for v in wanted if set(v.axes) <= set(found.batch)]
         self.statements(tuple(map(self.let, once)))
         wanted = [v for v in wanted if v not in once]
@@ -739,7 +734,8 @@ class ProductEntry(ValueBody):
             total = self.whole[f.results[0]].format(column) if self.whole else self.total(f, column)
             self.folded(f, self.looked_at(exact[f.results[0]], total) if f.results[0] in exact else total)
         for sweep in self.products.ending:
-            self.fold_ending(sweep)
+            if not {f.results[0] for f in sweep.folds} <= self.known_early:
+                self.fold_ending(sweep)
         self.statements(tuple(self.let(v) for v in values if v not in first))
 
     def folded(self, f: Fold, total: str) -> None:

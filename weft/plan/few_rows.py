@@ -15,8 +15,10 @@ from weft.plan.fold import PACKET_BYTES, is_run, power_of_two
 from weft.plan.machine import Machine
 from weft.plan.product import FRAGMENT_ROWS, QUAD, ProductPlan, Staged, operand_read, runs_along, shared_bytes, streamed_read
 
-# Rows at the most; columns and points at the least.
+# Rows at the most; columns and points at the least. Of fewer columns, by matrix instructions: how many at the least, and of how
+# many points; of more, blocks that are no cluster take parts.
 MOST_ROWS, FEWEST_COLUMNS, FEWEST_POINTS = 16, 64, 128
+LEAST_COLUMNS, OF_POINTS = 8, (1024, 8192)
 # Neighbours of a packet at the most, points of columns that are taken in packets along them.
 MOST_VECTOR, POINTS_OF_COLUMNS = 8, 4
 # Of a thread: columns of which it takes packets along the points, by matrix instructions and by multiply-adds; words of sums;
@@ -31,7 +33,7 @@ def few_rows(
     """The plan, and its blocks; None where rows are many, or columns lie otherwise."""
     groups = (found.batch, found.rows, found.columns, found.over)
     batch, rows, columns, points = (math.prod(extents[a] for a in axes) for axes in groups)
-    if rows > MOST_ROWS or columns < FEWEST_COLUMNS or points < FEWEST_POINTS or len(found.over) > 1 or len(found.columns) > 1:
+    if rows > MOST_ROWS or points < FEWEST_POINTS or len(found.over) > 1 or len(found.columns) > 1:
         return None
     reads = [streamed_read(found, o) for o in found.right]
     lanes = found.columns[0], found.over[0]
@@ -41,6 +43,8 @@ def few_rows(
     types = {exact_type(function, found, o) for o in found.operands}
     exact = len(types) == 1 and None not in types and all(found.neutral(f) and f.types[0] == FLOAT32 for f in found.folds)
     engine: Literal["mma", "fma"] = "mma" if exact else "fma"
+    if columns < FEWEST_COLUMNS and not (exact and columns >= LEAST_COLUMNS and OF_POINTS[0] <= points <= OF_POINTS[1]):
+        return None
     size = max(function.array(read.array).dtype.size for read in reads if read is not None)
     vector = min(MOST_VECTOR, PACKET_BYTES // size)
     if vector < 2:
@@ -49,6 +53,8 @@ def few_rows(
     run, across = (vector, COLUMNS_OF_POINTS[engine]) if along[1] else (POINTS_OF_COLUMNS, vector)
     words = sum(max(4, f.types[0].size) // 4 for f in found.folds)
     while across > 2 and m * across * words // (4 if exact else 1) > MOST_SUMS:
+        across //= 2
+    while across > 2 and QUAD * 2 * across >= 2 * columns:
         across //= 2
     stages = max(1, BYTES_AHEAD // (run * across * size * len(found.right)))
 

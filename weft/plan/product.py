@@ -108,7 +108,9 @@ class ProductPlan:
 
     @property
     def combining(self) -> int:
-        """Of what combines parts: warps of a block, which share them."""
+        """Of what combines parts: warps of a block, which share them; of single columns as many as a run has, one for each."""
+        if self.vector == 1 and self.parts <= COMBINING and self.parts % self.run == 0:
+            return self.run
         return max(n for n in range(1, COMBINING + 1) if self.parts % n == 0)
 
     @property
@@ -342,7 +344,7 @@ def shared_bytes(plan: ProductPlan, found: Products) -> int:
     if plan.streamed:
         return plan.groups * m * n * each
     lines = plan.lines * plan.writing // WARP * plan.line_rows * (WARP + LINE_PAD) * each
-    return ring_bytes(plan, found) + (plan.groups - 1 + plan.together) * m * n * each + lines
+    return ring_bytes(plan, found) + (plan.groups - 1) * m * n * each + lines
 
 
 def ring_bytes(plan: ProductPlan, found: Products) -> int:

@@ -69,8 +69,9 @@ NARROW_TILES = (
 BY_WARPS = (((128, 128), (64, 32), 0), ((128, 64), (32, 32), 0), ((64, 64), (32, 32), 0))
 # The same of doubles, of whose sums a warp has few or a multiprocessor few warps.
 OF_DOUBLES = (((128, 128), (64, 32), 0), ((64, 64), (32, 32), 0))
-# Turns whose tiles have a place in shared memory: of boxes at the least and at the most, of copies; bytes besides tiles.
-FEWEST_BOXES, MOST_BOXES, COPIES_AHEAD, OTHER_SHARED = 3, 24, 4, 2048
+# Turns whose tiles have a place in shared memory: of boxes at the least and at the most, of copies; bytes besides tiles. Bytes
+# of tiles of few columns at the most: more are not on their way at a time, and blocks of launches before or after fit beside.
+FEWEST_BOXES, MOST_BOXES, COPIES_AHEAD, OTHER_SHARED, NARROW_RING = 3, 24, 4, 2048, 110 * 1024
 # Bytes of a copy at the least.
 LEAST_COPIED = 8
 # Of a box: dimensions, and bytes from one element to the next; of an operand that is packed, elements: at the most.
@@ -99,8 +100,6 @@ PARTS = (*range(2, 9), *range(10, 17, 2), *range(20, 33, 4), *range(40, 65, 8), 
 FEWEST_TURNS, PART_BYTES, LAUNCH_CYCLES = 4, 18, 4100
 # Blocks that share rows and tell each other what these fold, at the most; cycles until all have heard.
 MOST_ACROSS, MEETING_CYCLES = 64, 7000
-# Of these, those of a cluster, which have few columns; cycles in which they combine what they have.
-CLUSTERS, CLUSTER_CYCLES = (2,), 2000
 # Multiply-adds that take as long as four words of shared memory, and for groups of threads that share points, how much longer;
 # as an element that is brought from between packets, and one that is alone. Of a launch that packs an operand: cycles, and
 # bytes that a multiprocessor moves in one.
@@ -133,7 +132,8 @@ def plan_products(
         return None
     each = sum(function.array(w.array).dtype.size for w in found.sweeps.last)
     work = _Work(found, batch, rows, columns, points, machine, extents, each)
-    few = min(rows, columns) <= MOST_FEW and max(rows, columns) >= FEWEST_COLUMNS and points >= FEW_POINTS
+    small = max(rows, columns) < FEWEST_COLUMNS  # of both: a cluster has all points
+    few = min(rows, columns) <= MOST_FEW and points >= FEW_POINTS
     if few and not (found.owns or found.exact or found.across):
         turned = products(sweeps, found.rows[-1], main)
         assert turned is not None
@@ -142,8 +142,9 @@ def plan_products(
         plain = ProductPlan(wide.found.columns[-1], (0, 0, 0), (0, 0), 1, (), merged=pairs, main=main)
         streamed = few_rows(function, wide.found, plain, facts, extents, machine)
         read_along = streamed is not None and streamed[0].engine == "mma" and all(s.along_points for s in streamed[0].staged)
-        if not read_along and (plan := _squares(function, tall, pairs, facts, arrays, main, narrow=True)) is not None:
-            return plan
+        narrow = None if read_along or small else _squares(function, tall, pairs, facts, arrays, main, narrow=True)
+        if narrow is not None:
+            return narrow
         if streamed is not None and streamed[1] < MOST_BLOCKS:
             own = replace(streamed[0], vector=written_together(wide.found, facts, streamed[0].run, extents))
             return own, Extents(batch * rows * columns, streamed[1], streamed[1] // own.parts)
@@ -292,9 +293,7 @@ class _Work:
             took = -(-several // resident) * (START_CYCLES + turns * turn + m * n / END_RESULTS)
         took += sum(self.packing(plan, k) for k, packed in enumerate(plan.packed) if packed)
         took += LAUNCH_CYCLES * (plan.across > 1)  # memory is 0 before
-        if plan.together:
-            took += CLUSTER_CYCLES
-        elif plan.parts > 1:  # what is left and taken again, and a launch
+        if plan.parts > 1:  # what is left and taken again, and a launch
             took += LAUNCH_CYCLES + blocks * m * n * self.words * 8 / (self.machine.multiprocessors * PART_BYTES)
         return took
 
@@ -378,17 +377,8 @@ class _Work:
             turns = -(-self.points // plan.tile[2])
             for parts in PARTS if plan.crews == 1 else ():
                 if self.squares(plan) < self.machine.multiprocessors and turns >= FEWEST_TURNS * parts:
-                    yield replace(plan, parts=parts, lines=False)
-                    if plan.boxes and parts in CLUSTERS and plan.tile[1] <= MOST_FEW:
-                        yield from self.as_cluster(replace(plan, parts=parts, lines=False, together=True))
-
-    def as_cluster(self, plan: ProductPlan) -> Iterator[ProductPlan]:
-        """The plan with room for what blocks of a cluster tell each other."""
-        for stages in range(plan.stages, FEWEST_BOXES - 1, -1):
-            own = replace(plan, stages=stages)
-            if shared_bytes(own, self.found) + OTHER_SHARED <= self.machine.shared // max(1, plan.resident):
-                yield own
-                return
+                    stages = max(FEWEST_BOXES, min(plan.stages, -(-turns // parts))) if plan.boxes else plan.stages
+                    yield replace(plan, parts=parts, lines=False, stages=stages)
 
 
 def _in_packets(function: Function, plain: ProductPlan, work: _Work) -> ProductPlan:
@@ -450,6 +440,8 @@ def _by_matrices(
         words = sums + MATRIX_WORDS + MADE_WORDS * made_of_sums(found)
         resident = max(1, min(blocks, REGISTERS // (plan.threads * words), room, needed))
         stages = min((machine.shared // resident - other) // tiles, most)
+        if narrow:
+            stages = min(stages, max(fewest, NARROW_RING // tiles))
         if sums <= MOST_SUMS and stages >= fewest and needed >= crew:
             large = sums == MOST_SUMS and plan.writing == 8 * WARP and resident == 1
             roomy = boxes and large and bool(found.across or (plan.vector > 1 and late_reads(found, found.columns[-1])))

@@ -55,7 +55,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
     }
     __syncthreads();
     weft::await_launch_before();
-    weft::allow_launch_after();
     if (threadIdx.x >= 384) {
         // one of these threads brings the tiles of all turns, as their places become free
         weft::decrease_registers<32>();
@@ -291,4 +290,5 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         }
     }
     if (threadIdx.x / 128 == 0) weft::barrier_sync(1, 256);  // what the last one has handed over
+    weft::allow_launch_after();
 }

@@ -59,7 +59,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
     }
     __syncthreads();
     weft::await_launch_before();
-    weft::allow_launch_after();
     if (threadIdx.x >= 256) {
         // one of these threads brings the tiles of all turns, as their places become free
         weft::decrease_registers<24>();
@@ -400,4 +399,5 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         }
     }
     if (threadIdx.x / 128 == 0) weft::barrier_sync(1, 256);  // what the last one has handed over
+    weft::allow_launch_after();
 }

@@ -7,6 +7,7 @@ extern "C" __global__ void __launch_bounds__(128) back_and_forth_1(
     float* __restrict__ b,
     const int64_t n,
     const int64_t m) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     // each thread takes 4 neighbours along (i_n, i_m), which are counted as one
     const int64_t i_n_i_m_count = n * m;
