@@ -61,13 +61,13 @@ def refusal(example: dict[str, Any]) -> str:
 
 def plan_of_the_library() -> str:
     text = str(attended_causal.explain(*SPECS, detail=True))
-    return textwrap.dedent(text.partition("Plan on a GPU\n")[2].partition("\n\n")[0])
+    return textwrap.dedent(text.rpartition(" on a GPU\n")[2].partition("\n\n")[0])
 
 
 def turns_of_the_library() -> str:
     """The loop over the turns of a tile."""
     lines = attended_causal.source(*SPECS, arch="sm_90a").splitlines()
-    first = next(k for k, line in enumerate(lines) if line.strip() == "while (true) {")
+    first = next(k for k, line in enumerate(lines) if line.strip() == "while (++turn != own_turns) {")
     depth = len(lines[first]) - len(lines[first].lstrip())
     last = next(k for k in range(first, len(lines)) if lines[k] == " " * depth + "}")
     return textwrap.dedent("\n".join(lines[first : last + 1]))

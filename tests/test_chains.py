@@ -103,12 +103,12 @@ def test_float32_is_multiplied_in_passes() -> None:
     assert not any(isinstance(launch.variant.plan, ChainPlan) for launch in plan)
 
 
-def test_blocks_stay_and_take_pairs_of_tiles() -> None:
+def test_blocks_stay_and_take_tiles() -> None:
     plan = plan_of(kernels.causal, *three(64, 1024, 1024, 64), 0.1)
     assert isinstance(plan, ChainPlan)
-    assert plan.paired
-    assert not plan_of(kernels.full, *three(64, 1024, 1024, 64), 0.1).paired
-    assert not plan_of(kernels.causal, *three(2, 1024, 1024, 64), 0.1).paired
+    assert plan.taken
+    assert not plan_of(kernels.full, *three(64, 1024, 1024, 64), 0.1).taken
+    assert not plan_of(kernels.causal, *three(2, 1024, 1024, 64), 0.1).taken
 
 
 @pytest.mark.parametrize("width", [16, 64, 128, 256])
@@ -557,7 +557,7 @@ def test_the_text_of_plans(kernel: Any, golden: Callable[[str, str], None]) -> N
 
 PLANTED = {
     "a_warp_gives_places_back_for_others": (
-        "sums_empty[last].arrive_if(threadIdx.x % 32 == 0)", "sums_empty[last].arrive_if(threadIdx.x % 128 == 0)",
+        "sums_empty[summed].arrive_if(threadIdx.x % 32 == 0)", "sums_empty[summed].arrive_if(threadIdx.x % 128 == 0)",
         "sums_empty[place].arrive_if(threadIdx.x % 32 == 0)", "sums_empty[place].arrive_if(threadIdx.x % 128 == 0)",
         "sums_empty[place].init(4)", "sums_empty[place].init(1)",
     ),
@@ -569,7 +569,7 @@ PLANTED = {
     "rows_are_taken_early": ("rows_empty[0].wait((rows % 2) ^ 1);", ""),
     "scores_are_not_awaited": ("weft::wgmma_wait<0>(dot_own);", ""),
     "later_scores_are_not_awaited": ("weft::wgmma_wait<1>(dot_own);", ""),
-    "sums_are_brought_before_they_are_done": ("settled();", ""),
+    "sums_are_brought_before_they_are_done": ("if (summing) {", "if (false) {"),
     "lanes_lie_as_columns": ("64, false>*>(memory", "64, true>*>(memory"),
     "barriers_are_not_made_known": ("weft::fence_mbarrier_init();", ""),
     "nothing_is_outside": ("if (h * 8 + v >= column_stop) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();", ""),

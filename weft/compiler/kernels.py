@@ -294,19 +294,20 @@ def _launch_chain(
     extents = extents_of(chain.axes, names)
     boxes, shared = chain_boxes(chain, plan, arrays, extents), chain_bytes(plan, chain)
     tiles = math.prod(extents[a] for a in chain.sums.batch) * -(-extents[chain.row] // plan.step)
-    partial = parts_of(chain, plan, tiles) if plan.leaves_parts else ()
+    partial = parts_of(chain, plan, tiles) if plan.leaves_parts or plan.counts else ()
     names_of_entries, block = entries.of_chain(nest, plan), (PARTS_BLOCK, 1, 1)
     launch = Launch(
         variant, names_of_entries[0], (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, shared=shared, boxes=boxes,
         cluster=plan.cluster,
     )  # fmt: skip
-    match plan.meeting:
-        case "after":
-            grid = (tiles * pieces_of(plan), 1, 1)
-            return launch, Launch(variant, names_of_entries[1], grid, block, partial=partial, dependent=True)
-        case "tickets":
-            before = Launch(variant, names_of_entries[0], (-(-tiles // PARTS_BLOCK), 1, 1), block, partial=partial)
-            return before, replace(launch, entry=names_of_entries[1], dependent=True)
+    if plan.counts:
+        grid = (1 if plan.taken else -(-tiles // PARTS_BLOCK), 1, 1)
+        launch = replace(launch, parts=blocks if plan.taken else 1)
+        before = Launch(variant, names_of_entries[0], grid, block, partial=partial, parts=launch.parts)
+        return before, replace(launch, entry=names_of_entries[1], dependent=True)
+    if plan.meeting == "after":
+        grid = (tiles * pieces_of(plan), 1, 1)
+        return launch, Launch(variant, names_of_entries[1], grid, block, partial=partial, dependent=True)
     return (launch,)
 
 

@@ -74,7 +74,8 @@ def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> 
     alone = len(whole) == 1 and isinstance(whole[0].variant.plan, ThreadPlan)
     plan, leaning = whole[0].variant.plan, where.leaning
     # few blocks of chained products leave most of a GPU idle, and many of them nothing
-    busy = isinstance(plan, ChainPlan) and plan.parts == 1 and whole[0].grid[0] >= where.machine.multiprocessors
+    blocks = max(one.grid[0] for one in whole)
+    busy = isinstance(plan, ChainPlan) and plan.parts == 1 and blocks >= where.machine.multiprocessors
     chained = isinstance(plan, ChainPlan) and (leaning.apart or not (busy or leaning.alone))
     if rare or depth == 0 or not (alone or chained or _of_several_products(where.analysis, nest, whole)):
         return whole

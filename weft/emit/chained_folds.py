@@ -34,6 +34,10 @@ class RowFoldsEntry(ColumnsEntry):
         super().__post_init__()
         self.printer = ColumnPrinter(**{f.name: getattr(self.printer, f.name) for f in fields(self.printer)})
 
+    def sums_done(self, place: str) -> None:
+        """Sums of the columns at a place are done, which nobody needs there any more."""
+        raise NotImplementedError
+
     def stage_columns(self) -> None:
         """Room for what columns have alone of what is made of scores, as gradients have the maximum and the sum of a query: it
         comes a turn ahead, or each thread would wait for it in each turn.
@@ -147,8 +151,8 @@ class RowFoldsEntry(ColumnsEntry):
 
     @property
     def late(self) -> bool:
-        """Whether sums of a turn are under way still while the leading folds of the next one are made, which bring these sums to
-        what they are relative to.
+        """Whether sums of a turn are under way still while the leading folds of the next one are made, which bring these sums
+        to what they are relative to.
         """
         return self.whole_plan.overlapped and bool(self.chain.repairs)
 
@@ -248,7 +252,8 @@ class RowFoldsEntry(ColumnsEntry):
         axis = self.axes[chain.column]
         bounds = {"column_start": "start"} if axis.start != ZERO else {}
         bounds["column_stop"] = "stop"
-        takes = ["const int32_t turn", *(["const bool edge"] * (not self.masked)), *(["const auto& settled"] * self.late)]
+        takes = ["const int32_t turn", *(["const bool edge"] * (not self.masked))]
+        takes += ["const bool summing", "const int32_t summed"] * self.late
         with self.writer.block(f"const auto fold_turn = [&]({', '.join(takes)}) WEFT_INLINE", "};"):
             line(f"const int64_t first_column = int64_t(turn) * {columns} + threadIdx.x % 4 * 2;")
             if not self.masked:
@@ -278,7 +283,8 @@ class RowFoldsEntry(ColumnsEntry):
                         line(f"{name}[u] = {self.bound_of_thread(which)};")
                     moved_by = self.move(self.lead(early, elements, kept), references)
             if moved_by:
-                self.writer.insert(mark, f"float {', '.join(f'{own}[2]' for own in moved_by)};  // what brings sums to these")
+                factors = ", ".join(f"{own}[2]" for own in moved_by)
+                self.writer.insert(mark, f"float {factors};  // what brings sums to these")
             self.bring_sums(moved_by)
             if self.powers is not None:
                 self.bring_far(references)
@@ -498,7 +504,9 @@ class RowFoldsEntry(ColumnsEntry):
         if not moved:
             return
         if self.late:
-            self.writer.line("settled();")
+            with self.writer.block("if (summing)"):
+                self.writer.line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
+                self.sums_done("summed")
         for own, sums in moved.items():
             for name in sums:
                 total = f"{self.totals[name]}[0][h * 4 + u * 2 + v]"

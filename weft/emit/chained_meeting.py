@@ -29,6 +29,8 @@ class MeetingEntry(PagesEntry):
 
     def parameters_of_parts(self) -> list[str]:
         """The memory that parts of rows are left in."""
+        if self.whole_plan.taken:
+            return ["uint32_t* tickets", "const int64_t parts"]
         if not self.whole_plan.leaves_parts:
             return []
         self.left_in = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_parts") for f in self.in_parts}

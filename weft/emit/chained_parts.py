@@ -46,13 +46,18 @@ class ChainedPartsEntry(ChainEntry):
 
 @dataclass
 class TicketsEntry(ChainedPartsEntry):
-    """A thread has a tile of rows."""
+    """A thread has a tile of rows, or one has all of them."""
 
     def shape(self) -> str:
-        return "no part of a tile is there"
+        return "no tile is taken but the first ones" if self.whole_plan.taken else "no part of a tile is there"
 
     def body(self) -> None:
         line = self.writer.line
+        if self.whole_plan.taken:
+            line(f"// {self.shape()}")
+            line("// parts: of the blocks, each of which begins with the tile that has its number")
+            line("if (threadIdx.x == 0) tickets[0] = parts;")
+            return
         self.sizes_of_call()
         self.number_of_tiles()
         line(f"const int32_t item = int32_t(blockIdx.x) * {PARTS_BLOCK} + threadIdx.x;")

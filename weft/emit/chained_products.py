@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from weft.emit import entries
-from weft.emit.chained_meeting import MeetingEntry
+from weft.emit.chained_tiles import TilesEntry
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.matrix_products import MatrixEntry
@@ -35,9 +35,10 @@ _OWN = """
     first_own_row first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn all_turns
     first_whole_turn column_start column_stop start_of stop_of start_of_tile stop_of_tile start_of_group stop_of_group
     start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles
-    pairs pair row_tile any_turn any_own rows multiply_scores multiply_sums rows_full scores_full scores_empty sums_full
+    taken batches together section within_section nth first_batch few ticket row_tile any_turn any_own rows multiply_scores
+    multiply_sums rows_full scores_full scores_empty sums_full
     sums_empty before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
-    infinite fetch_columns hand_columns handed n ticket tickets first_part
+    infinite fetch_columns hand_columns handed n tickets first_part summing summed
 """
 
 
@@ -51,7 +52,7 @@ def emit(
     writer = Writer()
     within = ["weft/within.cuh"] if chain.bounded else ["weft/barrier.cuh"]
     within += ["weft/bounds.cuh"] if chain.told_by_rows else []
-    within += ["weft/atomic.cuh"] if plan.meeting == "tickets" else []
+    within += ["weft/atomic.cuh"] if plan.counts else []
     within += ["weft/cluster.cuh"] if plan.cluster > 1 else []
     for header in sorted(("weft/matrix_tile.cuh", "weft/power.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
         writer.line(f'#include "{header}"')
@@ -59,8 +60,10 @@ def emit(
     # what it multiplies may be what launches before have made: those after it, which read it too, begin when that is awaited
     launches = dependences([number > 0 for number in range(len(names))], replace(around, ahead=False))
     kinds: tuple[type[ChainEntry], ...] = (ChainEntry, ChainedPartsEntry)
+    if plan.counts:
+        kinds = (TicketsEntry, ChainEntry)
     if plan.meeting == "tickets":
-        launches, kinds = (launches[0], replace(launches[1], late=True)), (TicketsEntry, ChainEntry)
+        launches = (launches[0], replace(launches[1], late=True))
     launches = tuple(replace(one, full=kind is ChainEntry) for one, kind in zip(launches, kinds, strict=False))
     include(writer, launches)
     rough = rough_chain(chain, function)
@@ -71,7 +74,7 @@ def emit(
 
 
 @dataclass
-class ChainEntry(MeetingEntry):
+class ChainEntry(TilesEntry):
     """The one launch of a plan. Its products are the sums, which end it."""
 
     @classmethod
@@ -112,7 +115,8 @@ class ChainEntry(MeetingEntry):
     def body(self) -> None:
         line, own = self.writer.line, self.whole_plan.warpgroups * WARPGROUP
         self.sizes_of_call()
-        self.number_of_tiles()
+        if not self.whole_plan.taken:
+            self.number_of_tiles()
         self.rings()
         bring, take = self.whole_plan.registers
         with self.writer.block(f"if (threadIdx.x >= {own})"):
@@ -171,54 +175,6 @@ class ChainEntry(MeetingEntry):
         more = f"{int(rows) - 1}" if rows.isdigit() else f"{rows} - 1"
         line(f"const int32_t {tiles} = ({factor(self.counts[chain.row])} + {more}) / {rows};")
 
-    def number_of_tiles(self) -> None:
-        """How many tiles of rows there are, or parts of these."""
-        line, tiles = self.writer.line, self.squares["rows"]
-        each = tiles
-        if self.whole_plan.paired:
-            line(f"const int32_t pairs = ({tiles} + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns")
-            each = "2 * pairs"
-        batch = "".join(f" * {self.counts[a]}" for a in self.chain.sums.batch)
-        parts = f" * {self.whole_plan.parts}" if self.whole_plan.parts > 1 else ""
-        line(f"const int32_t tiles = {each}{batch}{parts};")
-
-    @contextmanager
-    def each_tile(self) -> Iterator[None]:
-        """What is written here is done for each tile of rows of a block, at its place; blocks of a cluster have one."""
-        paired = self.whole_plan.paired
-        if self.whole_plan.cluster > 1:
-            with self.writer.block(""):
-                self.writer.line("const int32_t tile = blockIdx.x;")
-                self.place_of_tile(f"tile / {self.whole_plan.parts}")
-                self.turns_of_tile()
-                yield
-            return
-        first, step = ("2 * blockIdx.x", "tile % 2 ? 2 * gridDim.x - 1 : 1") if paired else ("blockIdx.x", "gridDim.x")
-        with self.writer.block(f"for (int32_t tile = {first}; tile < tiles; tile += {step})"):
-            self.place_of_tile(f"tile / {self.whole_plan.parts}" if self.whole_plan.parts > 1 else "tile")
-            self.turns_of_tile()
-            yield
-
-    def place_of_tile(self, number: str) -> None:
-        """The first row of a tile of this number, and of which of the batch it is."""
-        line, chain, tiles, paired = self.writer.line, self.chain, self.squares["rows"], self.whole_plan.paired
-        each = "(2 * pairs)" if paired else tiles
-        if chain.sums.batch:
-            line(f"const int32_t batch = {number} / {each};")
-            self.places([self.axes[a] for a in chain.sums.batch], "batch", self.counts)
-            number = f"{number} % {each}"
-        if paired:
-            line(f"const int32_t pair = {number} / 2, row_tile = tile % 2 ? pair : {tiles} - 1 - pair;")
-            line(f"if (tile % 2 && 2 * pair + 1 == {tiles}) continue;  // the one in the middle is its own pair")
-        elif chain.stop == 1 and not chain.told_by_rows:
-            line(f"const int32_t row_tile = {tiles} - 1 - {number};  // the rows with the most columns first")
-        else:
-            line(f"const int32_t row_tile = {number};")
-        line(f"const int64_t first_row = int64_t(row_tile) * {self.row_step};")
-        if chain.together is not None:
-            line(f"const int64_t row_stop = weft::minimum<int64_t>(first_row + {self.row_step}, {self.counts[chain.row]});")
-            self.wholes["rows"] = "row_stop"
-
     def places_of_thread(self) -> None:
         if self.chain.sums.folds:
             super().places_of_thread()
@@ -275,6 +231,10 @@ class ChainEntry(MeetingEntry):
         rings = ", ".join(f"{which}_{state}[{stages}]" for which in self.which for state in ("full", "empty"))
         rows = self.whole_plan.row_places
         line(f"__shared__ weft::Mbarrier rows_full[{rows}], rows_empty[{rows}], {rings};")
+        if self.whole_plan.taken:
+            axes = ", ".join(["the number among tiles of rows", *self.chain.sums.batch])
+            line(f"// of the tiles that these are of: {axes}")
+            line(f"__shared__ int32_t taken[{rows}][{1 + len(self.chain.sums.batch)}];")
         with self.writer.block("if (threadIdx.x == 0)"):
             with self.writer.block(f"for (int32_t place = 0; place < {rows}; ++place)"):
                 line("rows_full[place].init(1);")
@@ -299,12 +259,17 @@ class ChainEntry(MeetingEntry):
             groups["rows" if b.once else "scores" if b.product is self.chain.scores else "sums"].append(k)
         size = {which: sum(self.tiles_of[k].bytes for k in own) for which, own in groups.items()}
         self.begin_places()
-        with self.each_tile():
+        with self.each_tile_brought(alone):
             self.look()
             self.look_at_last_pages()
             with self.writer.block(alone) if alone else nullcontext():
                 self.others = [self.other_places(k) for k in range(len(self.tiles_of))]
                 self.bring_turns(groups, size)
+                if self.whole_plan.taken:
+                    with self.writer.block("if (first_turn >= turns)"):
+                        self.hand_tile()
+                        self.writer.line(f"rows_full[{self.rows_place}].arrive();")
+                        self.writer.line("++rows;")
 
     def bring_turns(self, groups: Mapping[str, list[int]], size: Mapping[str, int]) -> None:
         line, columns = self.writer.line, self.plan.tile[2]
@@ -318,7 +283,10 @@ class ChainEntry(MeetingEntry):
             line(self.next_place)
             line("if (turn > first_turn) continue;")
             line("// the rows of a tile come after its first columns, which need not wait for those of the tile before")
-            line(f"rows_empty[{self.rows_place}].wait({self.rows_phase} ^ 1);")
+            if self.whole_plan.taken:
+                self.hand_tile()
+            else:
+                line(f"rows_empty[{self.rows_place}].wait({self.rows_phase} ^ 1);")
             self.bring_group(groups["rows"], f"rows_full[{self.rows_place}]", size["rows"], self.rows_place, "first_row")
             line("++rows;")
 
@@ -337,14 +305,6 @@ class ChainEntry(MeetingEntry):
     @property
     def next_place(self) -> str:
         return f"if (++place == {self.plan.stages}) place = 0, phase ^= 1;"
-
-    @property
-    def rows_place(self) -> str:
-        return f"rows % {self.whole_plan.row_places}" if self.whole_plan.row_places > 1 else "0"
-
-    @property
-    def rows_phase(self) -> str:
-        return f"(rows / {self.whole_plan.row_places} % 2)" if self.whole_plan.row_places > 1 else "(rows % 2)"
 
     def bring_boxes(self, k: int, barrier: str, place: str, first: str) -> None:
         """The boxes of the k-th operand's tiles. first: the first row, or the first column."""
@@ -373,9 +333,10 @@ class ChainEntry(MeetingEntry):
         self.product_lambdas()
         self.staging_lambdas()
         line("int32_t turn = first_turn;")
-        if chain.bounded:
+        if chain.bounded and not self.whole_plan.taken:
             line("const bool any_turn = first_turn < turns;")
-        line(f"{'if (any_turn) ' if chain.bounded else ''}rows_full[{self.rows_place}].wait{self.rows_phase};")
+        if not self.whole_plan.taken:  # else they have come
+            line(f"{'if (any_turn) ' if chain.bounded else ''}rows_full[{self.rows_place}].wait{self.rows_phase};")
         if chain.bounded:
             with self.writer.block("const auto leave_turn = [&]", "};"):
                 line("// no row of the warpgroup has any of these columns")
@@ -426,7 +387,7 @@ class ChainEntry(MeetingEntry):
                 self.sums_done("place")
             line(self.next_place)
         self.leave_others()
-        with self.writer.block("if (any_turn)") if chain.bounded else nullcontext():
+        with self.writer.block("if (any_turn)") if chain.bounded and not self.whole_plan.taken else nullcontext():
             self.leave_rows()
 
     @property
@@ -445,20 +406,17 @@ class ChainEntry(MeetingEntry):
         if self.asks_edge:
             line(f"edge = {edge};")
         self.fetch("turn + 1")
-        if self.late and not first:
-            with self.writer.block("const auto settled = [&]() WEFT_INLINE", "};"):
-                line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
-                self.sums_done("last")
-        self.fold_at_edges((", [] {}" if first else ", settled") if self.late else "", apart=not first)
+        summed = "false, place" if first else "true, last"
+        self.fold_at_edges(f", {summed}" if self.late else "", apart=not first)
 
-    def fold_at_edges(self, settled: str = "", *, apart: bool = True) -> None:
+    def fold_at_edges(self, summed: str = "", *, apart: bool = True) -> None:
         """What is made of a turn: where columns that rows do not have need be left out, there may be two texts of it, apart."""
         line = self.writer.line
         if self.masked or not apart:
-            line(f"fold_turn(turn{'' if self.masked else ', edge'}{settled});")
+            line(f"fold_turn(turn{'' if self.masked else ', edge'}{summed});")
         else:
-            line(f"if (edge) fold_turn(turn, true{settled});")
-            line(f"else fold_turn(turn, false{settled});")
+            line(f"if (edge) fold_turn(turn, true{summed});")
+            line(f"else fold_turn(turn, false{summed});")
 
     def overlap_turns(self, edge: str) -> None:
         """Turns whose sums are multiplied together with the scores of the next one."""
@@ -490,7 +448,8 @@ class ChainEntry(MeetingEntry):
             line(self.next_place)
         self.leave_others()
         if chain.bounded:
-            with self.writer.block("if (any_turn && !any_own)"):  # when all of the warpgroup know that the rows came
+            brought = "" if self.whole_plan.taken else "any_turn && "
+            with self.writer.block(f"if ({brought}!any_own)"):  # when all of the warpgroup know that the rows came
                 self.leave_rows()
 
     def go_on(self, edge: str, stop: str) -> None:
@@ -515,8 +474,8 @@ class ChainEntry(MeetingEntry):
             self.sums_done("last")
 
     def go_on_late(self, edge: str, stop: str) -> None:
-        """The same where sums are under way while the next turn is folded. After sums with an infinity that is not for all rows,
-        which are made by themselves, the next turn begins as the first one does.
+        """The same where sums are under way while the next turn is folded. After sums with an infinity that is not for all
+        rows, which are made by themselves, the next turn begins as the first one does.
         """
         line, chain = self.writer.line, self.chain
         with self.writer.block("while (true)") if chain.bounded else nullcontext():

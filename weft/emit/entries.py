@@ -39,14 +39,16 @@ def of_products(nest: Nest, plan: ProductPlan) -> tuple[str, ...]:
 
 
 def of_chain(nest: Nest, plan: ChainPlan) -> tuple[str, ...]:
-    """What leaves parts, and what combines them; or what tells that none is there, and both."""
+    """What leaves parts, and what combines them; or what tells that none is there, or no tile is taken, and all else."""
     name = kernel_entry(nest.name)
-    return (f"{name}_{'tickets' if plan.meeting == 'tickets' else 'parts'}", name) if plan.leaves_parts else (name,)
+    if plan.counts:
+        return f"{name}_tickets", name
+    return (f"{name}_parts", name) if plan.leaves_parts else (name,)
 
 
 def of_chained_products(nest: Nest, plan: ChainPlan) -> str:
     """What multiplies."""
-    return of_chain(nest, plan)[plan.meeting == "tickets"]
+    return of_chain(nest, plan)[plan.counts]
 
 
 def of_joins(nest: Nest, plan: JoinPlan) -> tuple[str, ...]:

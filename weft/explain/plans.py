@@ -339,10 +339,12 @@ def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
     atom = (plan.sums if found.sums.folds else plan.scores).atom
     relative = [r.sum for r in found.repairs]
     moved = [f"{', '.join(relative)} kept relative to {found.repairs[0].extremum} so far"] if relative else []
-    order = "the tiles of rows with the most and with the fewest columns" if plan.paired else "tiles of rows"
-    longest = found.stop == 1 and not found.told_by_rows and not plan.paired
-    order = f"the longest {order} first" if longest else f"blocks stay and go through {order}"
+    longest = found.stop == 1 and not found.told_by_rows
+    order = "the longest tiles of rows first" if longest else "blocks stay and go through tiles of rows"
+    order = "blocks stay and take the longest tile of rows that nobody has" if plan.taken else order
     if launch.entry != entries.of_chained_products(launch.nest, plan):
+        if plan.taken:
+            return ["a thread tells that no tile of rows is taken"]
         if plan.meeting == "tickets":
             return ["a thread has a tile of rows, of which no block has left a part"]
         share = sharing_of(plan)

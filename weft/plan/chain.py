@@ -75,9 +75,9 @@ RUN_OF_PARTS, PARTS_BLOCK, MOST_SHARING, FEWEST_SHARED = 8, 128, 8, 4
 class ChainPlan:
     """scores, sums: the two products, whose tiles are (rows, columns, points) and (rows, lanes, columns). A warpgroup has 64 of
     a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead, and rows, of so many tiles of
-    these. paired: tiles of rows are taken in pairs, that with the most columns and that with the fewest. overlapped: the sums
-    of a turn are multiplied together with the scores of the next one; else, if there are any, before them, so that both need
-    not have registers. together: how many of a tile's rows there are; 0: all. parts: of the columns, which as many blocks
+    these. taken: blocks take tiles of rows as they have done others, and nobody knows before which. overlapped: the sums of a
+    turn are multiplied together with the scores of the next one; else, if there are any, before them, so that both need not
+    have registers. together: how many of a tile's rows there are; 0: all. parts: of the columns, which as many blocks
     fold. meeting: who combines what they leave. page: columns of a page, where they lie in such. same: operands of sums whose
     tiles are those of operands of scores.
     """
@@ -85,7 +85,7 @@ class ChainPlan:
     scores: ProductPlan
     sums: ProductPlan
     row_places: int = 1
-    paired: bool = False
+    taken: bool = False
     overlapped: bool = True
     together: int = 0
     parts: int = 1
@@ -108,6 +108,11 @@ class ChainPlan:
     def leaves_parts(self) -> bool:
         """Whether parts are left in memory."""
         return self.meeting in ("after", "tickets")
+
+    @property
+    def counts(self) -> bool:
+        """Whether blocks count in memory, where a launch before begins."""
+        return self.taken or self.meeting == "tickets"
 
     @property
     def cluster(self) -> int:
@@ -245,14 +250,12 @@ def plan_chain(
     plan = replace(plan, parts=leaning.shared_by(plan.parts, most))
     vector = written_together(chain.sums, facts, plan.sums.run, extents)
     tiles = -(-rows // plan.step)
-    # blocks stay, and go from tile to tile; where these differ, one each, the longest first, if pairs of them are too few
-    pairs, alike = batch * -(-tiles // 2), chain.start == chain.stop == 0
-    paired = not alike and not chain.told_by_rows and pairs >= machine.multiprocessors
-    stay = (paired or alike or chain.told_by_rows) and plan.cluster == 1
-    paired = paired and plan.parts == 1
-    number = batch * tiles * plan.parts
-    number = min(pairs if paired else number, machine.multiprocessors) if stay else number
-    return replace(plan, sums=replace(plan.sums, vector=vector), paired=paired), number
+    # blocks stay, and go from tile to tile; where these differ, each takes the next one that nobody has
+    number, alike = batch * tiles * plan.parts, chain.start == chain.stop == 0
+    taken = chain.bounded and not chain.pages and plan.parts == 1 and number > machine.multiprocessors
+    stay = (taken or alike) and plan.cluster == 1
+    number = min(number, machine.multiprocessors) if stay else number
+    return replace(plan, sums=replace(plan.sums, vector=vector), taken=taken), number
 
 
 def _fragments(chain: Chain, extents: Mapping[str, int]) -> int:
@@ -491,7 +494,9 @@ def chain_boxes(chain: Chain, plan: ChainPlan, arrays: Mapping[str, Geometry], e
 
 
 def parts_of(chain: Chain, plan: ChainPlan, tiles: int) -> tuple[tuple[str, ScalarType, int], ...]:
-    """The memory that parts of rows are left in, of so many tiles: name, type and elements."""
+    """The memory that parts of rows are left in, of so many tiles, and where these are counted: name, type and elements."""
+    if plan.taken:
+        return (("tickets", INT32, 1),)
     rows, lanes, _ = plan.sums.tile
     of_rows = [(f"{f.results[0]}.parts", f.types[0], tiles * plan.parts * rows) for f in (*chain.leading, *chain.following)]
     of_rows += [(f"{f.results[0]}.parts", f.types[0], tiles * plan.parts * rows * lanes) for f in chain.sums.folds]

@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
-        const auto fold_turn = [&](const int32_t turn, const auto& settled) WEFT_INLINE {
+        const auto fold_turn = [&](const int32_t turn, const bool summing, const int32_t summed) WEFT_INLINE {
             const int64_t first_column = int64_t(turn) * 128 + threadIdx.x % 4 * 2;
             float largest_reference[2];
             float factor[2];  // what brings sums to these
@@ -159,7 +159,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                 total_own[u][1] *= factor[u];
                 largest_own[u] = largest_latest[0];
             }
-            settled();
+            if (summing) {
+                weft::wgmma_wait<0>(acc_own[0]);
+                sums_empty[summed].arrive_if(threadIdx.x % 32 == 0);
+            }
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
                 #pragma unroll
@@ -223,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
         weft::wgmma_wait<0>(dot_own);
         scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
-        fold_turn(turn, [] {});
+        fold_turn(turn, false, place);
         while (++turn != turns) {
             sums_full[place].wait(phase);
             const int32_t last = place;
@@ -237,11 +240,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             weft::wgmma_wait<1>(dot_own);
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
-            const auto settled = [&]() WEFT_INLINE {
-                weft::wgmma_wait<0>(acc_own[0]);
-                sums_empty[last].arrive_if(threadIdx.x % 32 == 0);
-            };
-            fold_turn(turn, settled);
+            fold_turn(turn, true, last);
         }
         rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
         ++rows;

@@ -1,8 +1,48 @@
+#include "weft/atomic.cuh"
 #include "weft/matrix_tile.cuh"
 #include "weft/power.cuh"
 #include "weft/registers.cuh"
 #include "weft/team.cuh"
 #include "weft/within.cuh"
+#include "weft/dependent.cuh"
+
+// attention.py:53: def causal(q, k, v, scale: float):
+extern "C" __global__ void __launch_bounds__(128) causal_adjoint_4_tickets(
+    const weft::bfloat16* __restrict__ q,
+    const weft::bfloat16* __restrict__ k,
+    const weft::bfloat16* __restrict__ v_2,
+    const weft::bfloat16* __restrict__ grad_out,
+    weft::bfloat16* __restrict__ grad_k,
+    weft::bfloat16* __restrict__ grad_v,
+    float* inverse_saved,
+    float* largest_saved,
+    float* d_total_saved,
+    const int64_t q_stride_0,
+    const int64_t q_stride_1,
+    const int64_t k_stride_0,
+    const int64_t k_stride_1,
+    const int64_t v_stride_0,
+    const int64_t v_stride_1,
+    const int64_t grad_out_stride_0,
+    const int64_t grad_out_stride_1,
+    const int64_t grad_k_stride_0,
+    const int64_t grad_k_stride_1,
+    const int64_t grad_v_stride_0,
+    const int64_t grad_v_stride_1,
+    const int64_t inverse_saved_stride_0,
+    const int64_t largest_saved_stride_0,
+    const int64_t d_total_saved_stride_0,
+    const int64_t batch_2,
+    const int64_t queries,
+    const int64_t width,
+    const double scale,
+    uint32_t* tickets,
+    const int64_t parts) {
+    weft::allow_launch_after();
+    // no tile is taken but the first ones
+    // parts: of the blocks, each of which begins with the tile that has its number
+    if (threadIdx.x == 0) tickets[0] = parts;
+}
 
 // attention.py:53: def causal(q, k, v, scale: float):
 extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
@@ -34,14 +74,15 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     const int64_t queries,
     const int64_t width,
     const double scale,
+    uint32_t* tickets,
+    const int64_t parts,
     const __grid_constant__ weft::TensorMap k_map,
     const __grid_constant__ weft::TensorMap v_map,
     const __grid_constant__ weft::TensorMap q_map,
     const __grid_constant__ weft::TensorMap grad_out_map) {
+    weft::await_launch_before();
     // a block has 128 x 64 of j_9 and d_9, a warpgroup 64 of its rows; a turn takes 64 of i_4
     const int32_t row_tiles = (queries + 127) / 128;
-    const int32_t pairs = (row_tiles + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns
-    const int32_t tiles = 2 * pairs * batch_2;
     // 4 turns have a place in shared memory, and the rows of 2 tiles
     extern __shared__ __align__(1024) unsigned char memory[];
     auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory);
@@ -51,6 +92,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     auto* const grad_out_tile_2 = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false>*>(grad_out_tile);  // by its points: lines are the same
     auto* const q_tile_2 = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false>*>(q_tile);  // by its points: lines are the same
     __shared__ weft::Mbarrier rows_full[2], rows_empty[2], scores_full[4], scores_empty[4];
+    // of the tiles that these are of: the number among tiles of rows, b_4
+    __shared__ int32_t taken[2][2];
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 2; ++place) {
             rows_full[place].init(1);
@@ -70,11 +113,17 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         int32_t place = 0;
         uint32_t phase = 0;  // how often all places have been taken
         uint32_t rows = 0;  // of so many tiles so far
-        for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
-            const int32_t batch = tile / (2 * pairs);
+        const int32_t batches = batch_2;
+        // of so many of these, tiles are taken side by side
+        const int32_t together = weft::maximum<int32_t>(3 * int32_t(gridDim.x) / row_tiles, 1);
+        const int32_t tiles = row_tiles * batches;
+        for (int32_t tile = blockIdx.x; tile < tiles;) {
+            const int32_t section = uint32_t(tile) / uint32_t(together * row_tiles), first_batch = section * together;
+            const int32_t few = weft::minimum<int32_t>(together, batches - first_batch);
+            const int32_t within_section = tile - first_batch * row_tiles, nth = uint32_t(within_section) / uint32_t(few);
+            const uint32_t batch = first_batch + within_section - nth * few;
             const int64_t b_4 = batch;
-            const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
-            if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
+            const int32_t row_tile = nth;
             const int64_t first_row = int64_t(row_tile) * 128;
             const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
             const int32_t first_turn = (first_row) / 64;
@@ -90,6 +139,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 if (turn > first_turn) continue;
                 // the rows of a tile come after its first columns, which need not wait for those of the tile before
                 rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+                taken[rows % 2][0] = row_tile;
+                taken[rows % 2][1] = b_4;
                 rows_full[rows % 2].arrive_expect(32768);
                 // attention.py:62: dot += q[b, i, d] * k[b, j, d]
                 weft::tensor_load(k_tile[rows % 2].element, k_map, rows_full[rows % 2], 0, int(first_row), int(b_4));
@@ -97,7 +148,20 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 weft::tensor_load(v_tile[rows % 2].element, v_map, rows_full[rows % 2], 0, int(first_row), int(b_4));
                 ++rows;
             }
+            if (first_turn >= turns) {
+                rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+                taken[rows % 2][0] = row_tile;
+                taken[rows % 2][1] = b_4;
+                rows_full[rows % 2].arrive();
+                ++rows;
+            }
+            uint32_t ticket = 0;
+            ticket = weft::atomic_add_relaxed<weft::Scope::gpu>(tickets, 1u);
+            tile = ticket;
         }
+        rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+        taken[rows % 2][0] = -1;  // no tile is left
+        rows_full[rows % 2].arrive();
         return;
     }
     weft::increase_registers<240>();
@@ -113,11 +177,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     int32_t place = 0;
     uint32_t phase = 0;  // how often all places have been taken
     uint32_t rows = 0;  // of so many tiles so far
-    for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
-        const int32_t batch = tile / (2 * pairs);
-        const int64_t b_4 = batch;
-        const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
-        if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
+    while (true) {
+        rows_full[rows % 2].wait(rows / 2 % 2);
+        const int32_t row_tile = taken[rows % 2][0];
+        if (row_tile < 0) break;
+        const int64_t b_4 = taken[rows % 2][1];
+        __syncwarp();  // all of a warp have read it, before it gives their place back
         const int64_t first_row = int64_t(row_tile) * 128;
         const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
         const int32_t first_turn = (first_row) / 64;
@@ -209,8 +274,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             d_total_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 128] = d_total_saved_ahead;
         };
         int32_t turn = first_turn;
-        const bool any_turn = first_turn < turns;
-        if (any_turn) rows_full[rows % 2].wait(rows / 2 % 2);
         const auto leave_turn = [&] {
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
@@ -293,7 +356,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
-        if (any_turn && !any_own) {
+        if (!any_own) {
             rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
         }

@@ -1,9 +1,41 @@
+#include "weft/atomic.cuh"
 #include "weft/matrix_tile.cuh"
 #include "weft/power.cuh"
 #include "weft/registers.cuh"
 #include "weft/team.cuh"
 #include "weft/within.cuh"
 #include "weft/dependent.cuh"
+
+// kernels_of_chains.py:74: def near(q, k, v, scale: float, reach: int):
+extern "C" __global__ void __launch_bounds__(128) near_tickets(
+    const weft::bfloat16* __restrict__ q,
+    const weft::bfloat16* __restrict__ k,
+    const weft::bfloat16* __restrict__ v_2,
+    weft::bfloat16* __restrict__ out,
+    float* __restrict__ sums,
+    const int64_t q_stride_0,
+    const int64_t q_stride_1,
+    const int64_t k_stride_0,
+    const int64_t k_stride_1,
+    const int64_t v_stride_0,
+    const int64_t v_stride_1,
+    const int64_t out_stride_0,
+    const int64_t out_stride_1,
+    const int64_t sums_stride_0,
+    const int64_t batch_2,
+    const int64_t queries,
+    const int64_t width,
+    const int64_t k_size_1,
+    const int64_t v_size_1,
+    const double scale,
+    const int64_t reach,
+    uint32_t* tickets,
+    const int64_t parts) {
+    weft::allow_launch_after();
+    // no tile is taken but the first ones
+    // parts: of the blocks, each of which begins with the tile that has its number
+    if (threadIdx.x == 0) tickets[0] = parts;
+}
 
 // kernels_of_chains.py:74: def near(q, k, v, scale: float, reach: int):
 extern "C" __global__ void __launch_bounds__(384, 1) near(
@@ -28,19 +60,22 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
     const int64_t v_size_1,
     const double scale,
     const int64_t reach,
+    uint32_t* tickets,
+    const int64_t parts,
     const __grid_constant__ weft::TensorMap q_map,
     const __grid_constant__ weft::TensorMap k_map,
     const __grid_constant__ weft::TensorMap v_map) {
+    weft::await_launch_before();
     // a block has 128 x 64 of i and d, a warpgroup 64 of its rows; a turn takes 128 of j
     const int32_t row_tiles = (queries + 127) / 128;
-    const int32_t pairs = (row_tiles + 1) / 2;  // of tiles, the n-th and the n-th last: as many columns
-    const int32_t tiles = 2 * pairs * batch_2;
     // 4 turns have a place in shared memory, and the rows of 2 tiles
     extern __shared__ __align__(1024) unsigned char memory[];
     auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory);
     auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory + 32768);
     auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 128>*>(memory + 98304);
     __shared__ weft::Mbarrier rows_full[2], rows_empty[2], scores_full[4], scores_empty[4], sums_full[4], sums_empty[4];
+    // of the tiles that these are of: the number among tiles of rows, b
+    __shared__ int32_t taken[2][2];
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 2; ++place) {
             rows_full[place].init(1);
@@ -66,11 +101,17 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         int32_t place = 0;
         uint32_t phase = 0;  // how often all places have been taken
         uint32_t rows = 0;  // of so many tiles so far
-        for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
-            const int32_t batch = tile / (2 * pairs);
+        const int32_t batches = batch_2;
+        // of so many of these, tiles are taken side by side
+        const int32_t together = weft::maximum<int32_t>(3 * int32_t(gridDim.x) / row_tiles, 1);
+        const int32_t tiles = row_tiles * batches;
+        for (int32_t tile = blockIdx.x; tile < tiles;) {
+            const int32_t section = uint32_t(tile) / uint32_t(together * row_tiles), first_batch = section * together;
+            const int32_t few = weft::minimum<int32_t>(together, batches - first_batch);
+            const int32_t within_section = tile - first_batch * row_tiles, nth = uint32_t(within_section) / uint32_t(few);
+            const uint32_t batch = first_batch + within_section - nth * few;
             const int64_t b = batch;
-            const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
-            if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
+            const int32_t row_tile = row_tiles - 1 - nth;
             const int64_t first_row = int64_t(row_tile) * 128;
             const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
             const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 128;
@@ -88,12 +129,27 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 if (turn > first_turn) continue;
                 // the rows of a tile come after its first columns, which need not wait for those of the tile before
                 rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+                taken[rows % 2][0] = row_tile;
+                taken[rows % 2][1] = b;
                 rows_full[rows % 2].arrive_expect(16384);
                 // kernels_of_chains.py:85: dot += q[b, i, d] * k[b, j, d]
                 weft::tensor_load(q_tile[rows % 2].element, q_map, rows_full[rows % 2], 0, int(first_row), int(b));
                 ++rows;
             }
+            if (first_turn >= turns) {
+                rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+                taken[rows % 2][0] = row_tile;
+                taken[rows % 2][1] = b;
+                rows_full[rows % 2].arrive();
+                ++rows;
+            }
+            uint32_t ticket = 0;
+            ticket = weft::atomic_add_relaxed<weft::Scope::gpu>(tickets, 1u);
+            tile = ticket;
         }
+        rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+        taken[rows % 2][0] = -1;  // no tile is left
+        rows_full[rows % 2].arrive();
         return;
     }
     weft::increase_registers<240>();
@@ -105,11 +161,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
     int32_t place = 0;
     uint32_t phase = 0;  // how often all places have been taken
     uint32_t rows = 0;  // of so many tiles so far
-    for (int32_t tile = 2 * blockIdx.x; tile < tiles; tile += tile % 2 ? 2 * gridDim.x - 1 : 1) {
-        const int32_t batch = tile / (2 * pairs);
-        const int64_t b = batch;
-        const int32_t pair = tile % (2 * pairs) / 2, row_tile = tile % 2 ? pair : row_tiles - 1 - pair;
-        if (tile % 2 && 2 * pair + 1 == row_tiles) continue;  // the one in the middle is its own pair
+    while (true) {
+        rows_full[rows % 2].wait(rows / 2 % 2);
+        const int32_t row_tile = taken[rows % 2][0];
+        if (row_tile < 0) break;
+        const int64_t b = taken[rows % 2][1];
+        __syncwarp();  // all of a warp have read it, before it gives their place back
         const int64_t first_row = int64_t(row_tile) * 128;
         const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
         const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 128;
@@ -129,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
-        const auto fold_turn = [&](const int32_t turn, const auto& settled) WEFT_INLINE {
+        const auto fold_turn = [&](const int32_t turn, const bool summing, const int32_t summed) WEFT_INLINE {
             const int64_t first_column = int64_t(turn) * 128 + threadIdx.x % 4 * 2;
             float largest_reference[2];
             float factor[2];  // what brings sums to these
@@ -188,7 +245,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 total_own[u][1] *= factor[u];
                 largest_own[u] = largest_latest[0];
             }
-            settled();
+            if (summing) {
+                weft::wgmma_wait<0>(acc_own[0]);
+                sums_empty[summed].arrive_if(threadIdx.x % 32 == 0);
+            }
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
                 #pragma unroll
@@ -244,8 +304,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             }
         };
         int32_t turn = first_turn;
-        const bool any_turn = first_turn < turns;
-        if (any_turn) rows_full[rows % 2].wait(rows / 2 % 2);
         const auto leave_turn = [&] {
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
@@ -269,7 +327,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 weft::wgmma_wait<0>(dot_own);
                 scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
                 edge = turn >= whole_turns || turn < first_whole_turn;
-                fold_turn(turn, [] {});
+                fold_turn(turn, false, place);
                 while (++turn != own_turns) {
                     sums_full[place].wait(phase);
                     if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(v_tile + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) break;
@@ -285,11 +343,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
                     edge = turn >= whole_turns || turn < first_whole_turn;
-                    const auto settled = [&]() WEFT_INLINE {
-                        weft::wgmma_wait<0>(acc_own[0]);
-                        sums_empty[last].arrive_if(threadIdx.x % 32 == 0);
-                    };
-                    fold_turn(turn, settled);
+                    fold_turn(turn, true, last);
                 }
                 if (turn == own_turns) break;
                 // 0 times an infinity that a row does not have is none of its: these products leave it out
@@ -344,7 +398,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             if (++place == 4) place = 0, phase ^= 1;
         }
         for (; turn < turns; ++turn) leave_turn();
-        if (any_turn && !any_own) {
+        if (!any_own) {
             rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
         }
