@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from weft.emit.expressions import SUM, memory_type
 from weft.emit.names import Names, kernel_entry
+from weft.emit.subscripts import coefficient
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
@@ -22,10 +23,12 @@ from weft.graph.outer_states import Meeting, OuterStates, Taken
 from weft.graph.tile import Fold, Map, Read, Write, uses_of_write
 from weft.loops.ir import Const, Expr, Function, Let, Ref, Store, trapping
 from weft.loops.schedule import Nest
+from weft.loops.types import INT64
 from weft.plan.arguments import Facts
 from weft.plan.outer_states import (
     CHUNK,
     DOTS,
+    LINE,
     MOST_SHARED,
     PACKET,
     Brought,
@@ -42,10 +45,10 @@ from weft.plan.outer_states import (
 )
 
 _TAKEN = (
-    "Shared", "added", "all", "before", "block", "both", "bring", "chunk", "chunks", "column", "each", "early", "fine", "first",
-    "first_lane", "from", "h", "here", "item", "keep", "kept", "lane", "late", "left", "made", "memory", "n", "next", "outside",
-    "own", "parts", "point", "points", "r", "row", "segment", "shared", "stage", "states", "stop", "sum", "sums", "thread",
-    "v", "value", "values", "x",
+    "added", "all", "before", "begin", "block", "both", "bring", "chunk", "chunks", "column", "each", "early", "expect", "fine",
+    "first", "first_lane", "from", "h", "here", "inside", "item", "keep", "kept", "lane", "late", "left", "made", "memory",
+    "n", "next", "outside", "own", "parts", "point", "points", "r", "row", "segment", "Shared", "shared", "stage", "states",
+    "stop", "sum", "sums", "thread", "v", "value", "values", "x",
 )  # fmt: skip
 
 
@@ -200,12 +203,7 @@ class OuterEntry(ValueBody):
                 self.tiles[own.value] = self.fresh.fresh(f"{wanted}_tile")
                 line(f"weft::PartsTile<{CHUNK}, {plan.widths[own.side]}, {own.parts}> {self.tiles[own.value]}[{own.stages}];")
             of_states = f"weft::PartsTile<{rows}, {columns}, weft::exact_parts> states;"
-            if self.meets:
-                with self.writer.block("union", "};"):
-                    line(of_states)
-                    line("weft::MeetingTable table;")
-            else:
-                line(of_states if self.takes else f"float states[{rows * columns}];")
+            line(of_states if self.takes else f"float states[{rows * columns}];")
             line("weft::ChunkWeights weights;")
             if self.meets:
                 line("weft::ChunkMeeting meeting;")
@@ -240,7 +238,8 @@ class OuterEntry(ValueBody):
             line(f"float {name}_ahead = 1.0f;")
         with self.writer.block("const auto bring = [&](const int32_t chunk, const int32_t stage)", "};"):
             line("// found anew for each chunk: places of all copies would take registers from the products")
-            line("const int32_t thread = weft::opaque(int32_t(threadIdx.x));")
+            line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.plan.threads - 1};")
+            self.points()
             for own in self.own:
                 if own.stages > 1 or self.stages == 1:
                     self.bring(own)
@@ -254,9 +253,15 @@ class OuterEntry(ValueBody):
                     self.computed(self.places_of)
                     for value, name in self.places_of.items():
                         line(f"{name}_ahead = {self.printer.value(value)};")
+        if self.stages == 1:
+            with self.writer.block("const auto expect = [&](const int32_t chunk)", "};"):
+                line("// what the next chunk needs comes near, for which shared memory has no room yet")
+                for own in self.own:
+                    self.expect(own)
         if self.single:
             with self.writer.block("const auto bring_factors = [&](const int32_t chunk)", "};"):
-                line("const int32_t thread = weft::opaque(int32_t(threadIdx.x));")
+                line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.plan.threads - 1};")
+                self.points()
                 for own in self.single:
                     self.bring(own)
                 line("weft::commit_copies();")
@@ -278,6 +283,10 @@ class OuterEntry(ValueBody):
         line, plan = self.writer.line, self.plan
         width, tile, packet = plan.widths[own.side], self.tile_of(own.value), PACKET if own.copied else 1
         items = CHUNK * width // packet
+        rows = plan.threads * packet // width  # of the threads' packets at once
+        if own.copied is not None and items % plan.threads == 0 and (step := self.step_of(own.copied, rows)) is not None:
+            self.bring_in_steps(own.copied, own.side, tile, rows, step)
+            return
         line("#pragma unroll" if own.copied else "#pragma unroll 4")
         with self.writer.block(f"for (int32_t n = 0; n < {-(-items // plan.threads)}; ++n)"):
             line(f"const int32_t item = thread + n * {plan.threads};")
@@ -299,6 +308,55 @@ class OuterEntry(ValueBody):
                     line(f"value = {self.printer.value(own.value)};")
                 line(f"{tile}.set(row, lane, value);")
 
+    def expect(self, own: Brought) -> None:
+        """Bring the lines of what is copied into the cache."""
+        line, lines = self.writer.line, -(-self.plan.widths[own.side] // LINE)
+        if own.copied is None:
+            return
+        # sides have at most two lines, and a block has as many threads at the least
+        with self.writer.block(f"if (threadIdx.x < {CHUNK * lines})"):
+            line(f"const int32_t row = int32_t(threadIdx.x) / {lines}, lane = int32_t(threadIdx.x) % {lines} * {LINE};")
+            line(f"const int64_t point = {self.point_of('row')};")
+            here = self.writer.block(f"if ({self.is_point} && lane < {self.here[own.side]})")
+            with here, self.placed("point", {own.side: "lane"}):
+                self.computed(own.copied.index)
+                line(f"weft::expect({self.address(own.copied.array, own.copied.index)});")
+
+    def points(self) -> None:
+        """Which rows of a chunk are points."""
+        if self.before:
+            self.writer.line(f"const int32_t begin = chunk == 0 ? {self.before} : 0;")
+        else:
+            left_over = f"{self.count} - int64_t(chunk) * {CHUNK}"
+            self.writer.line(f"const int32_t points = int32_t(weft::minimum<int64_t>({CHUNK}, {left_over}));")
+
+    def step_of(self, read: Read, rows: int) -> str | None:
+        """How many elements are from a packet of a thread to its next one, so many rows further on; None where what is read
+        lies in no such steps."""
+        if CHUNK % rows or any(True for _ in self.needed(read.index)):
+            return None
+        by = [coefficient(i, self.along.name) for i in read.index]
+        if None in by:
+            return None
+        turn = -rows if self.growth.scan.reverse else rows
+        return self.offset(read.array, tuple(Const(n * turn, INT64) for n in by if n is not None))
+
+    def bring_in_steps(self, read: Read, side: int, tile: str, rows: int, step: str) -> None:
+        """Copies of packets, whose places a thread finds once."""
+        line, across = self.writer.line, self.plan.widths[side] // PACKET
+        with self.writer.block(""):
+            line(f"const int32_t row = thread / {across}, lane = thread % {across} * {PACKET};")
+            line(f"const int64_t point = {self.point_of('row')};")
+            line(f"const bool inside = lane < {self.here[side]};")
+            with self.placed("point", {side: "lane"}):
+                self.writer.cite(read.location)
+                line(f"const auto* const from = {self.address(read.array, read.index)};")
+            line("#pragma unroll")
+            with self.writer.block(f"for (int32_t n = 0; n < {CHUNK // rows}; ++n)"):
+                own = f"row + n * {rows}"
+                here = f"{own} >= begin" if self.before else f"{own} < points"
+                line(f"{tile}.copy({own}, lane, from + n * ({step}), inside && {here});")
+
     def point_of(self, row: str) -> str:
         """The number of a point, of its row in a chunk."""
         return f"int64_t(chunk) * {CHUNK} + {row}" + (f" - {self.before}" if self.before else "")
@@ -317,34 +375,34 @@ class OuterEntry(ValueBody):
     # ---------------------------------------------------------------- what is written
 
     def writing(self) -> None:
-        """What threads do with sums that they have at a point: of one place, and of a packet where something is written so."""
+        """What threads do with sums that they have at a point: of one place, and of two where something is written so."""
         line = self.writer.line
         for k, t in enumerate(self.taken):
             (side,) = {0, 1} - {self.found.sides.index(t.over)}
-            place, writes = "const int32_t chunk, const int32_t row, const int32_t lane", self.writes_of(t)
-            packets = [w for w in writes if self.in_packets(w, side)]
-            one, whole = (f"const auto write_{k}{name} = [&]({place}, {given})" for name, given in
-                          (("", "const float value"), ("_packet", f"const float (&values)[{PACKET}]")))  # fmt: skip
+            place, writes = "const int32_t chunk, const int32_t row, const int64_t lane", self.writes_of(t)
+            pairs = [w for w in writes if self.in_pairs(w, side)]
+            one, both = (f"const auto write_{k}{name} = [&]({place}, {given})" for name, given in
+                         (("", "const float value"), ("_pair", "const float (&values)[2]")))  # fmt: skip
             with self.writer.block(one, "};"):
                 line(f"const int64_t point = {self.point_of('row')};")
-                line(f"if (!({self.is_point}) || lane >= {self.here[side]}) return;")
+                line(f"if (!({self.is_point}) || int32_t(lane) >= {self.here[side]}) return;")
                 with self.placed("point", {side: "lane"}):
                     for w in writes:
                         self.with_sum(t.fold, "value", partial(self.write, w), uses_of_write(w))
-            if not packets:
+            if not pairs:
                 continue
-            with self.writer.block(whole, "};"):
+            with self.writer.block(both, "};"):
                 line(f"const int64_t point = {self.point_of('row')};")
-                line(f"if (!({self.is_point}) || lane >= {self.here[side]}) return;")
+                line(f"if (!({self.is_point}) || int32_t(lane) >= {self.here[side]}) return;")
                 with self.placed("point"):
-                    for w in packets:
-                        self.write_packet(w, t, side)
-                if len(packets) < len(writes):
+                    for w in pairs:
+                        self.write_pair(w, t, side)
+                if len(pairs) < len(writes):
                     line("#pragma unroll")
-                    lanes = self.writer.block(f"for (int32_t v = 0; v < {PACKET}; ++v)")
+                    lanes = self.writer.block("for (int32_t v = 0; v < 2; ++v)")
                     with lanes, self.placed("point", {side: "lane + v"}):
                         for w in writes:
-                            if w not in packets:
+                            if w not in pairs:
                                 self.with_sum(t.fold, "values[v]", partial(self.write, w), uses_of_write(w))
         for k, m in enumerate(self.found.meetings if self.meets else ()):
             given = "const int32_t chunk, const int32_t row, const float sum"
@@ -358,19 +416,20 @@ class OuterEntry(ValueBody):
     def writes_of(self, needed: Taken | Meeting) -> list[Write]:
         return [w for w, of in self.found.writes if of is needed]
 
-    def in_packets(self, w: Write, side: int) -> bool:
+    def in_pairs(self, w: Write, side: int) -> bool:
+        """Whether two neighbours are stored by one instruction: an instruction of a warp has all bytes of eight runs then."""
         return w.guard is None and is_packets(w, self.found, self.plan, self.found.sides[side], self.facts)
 
-    def write_packet(self, w: Write, taken: Taken, side: int) -> None:
+    def write_pair(self, w: Write, taken: Taken, side: int) -> None:
         line = self.writer.line
         type_ = memory_type(self.function.array(w.array).dtype)
-        line(f"float made[{PACKET}];")
+        line("float made[2];")
         line("#pragma unroll")
-        with self.writer.block(f"for (int32_t v = 0; v < {PACKET}; ++v)"), self.placed(sides={side: "lane + v"}):
+        with self.writer.block("for (int32_t v = 0; v < 2; ++v)"), self.placed(sides={side: "lane + v"}):
             made = lambda: line(f"made[v] = {self.printer.value(w.value)};")  # noqa: E731
             self.with_sum(taken.fold, "values[v]", made, uses_of_write(w))
         with self.placed(sides={side: "lane"}):
-            line(f"weft::store<{PACKET}>(static_cast<{type_}*>({self.address(w.array, w.index)}), made);")
+            line(f"weft::store<2>(static_cast<{type_}*>({self.address(w.array, w.index)}), made);")
 
     def with_sum(self, fold: Fold, value: str, use: Callable[[], None], exprs: Sequence[Expr]) -> None:
         """What is done with the result of a fold, which has this value."""
@@ -489,10 +548,8 @@ class OuterEntry(ValueBody):
             line("states.share(shared.states);")
         with self.writer.block(f"for (int32_t chunk = {begin}; chunk < stop; ++chunk)"):
             line(f"const int32_t stage = {f'(chunk - {begin}) % 2' if ahead else '0'};")
-            line("weft::wait_copies<0>();")
-            line("__syncthreads();")
-            if ahead:
-                line("if (chunk + 1 < stop) bring(chunk + 1, stage ^ 1);")
+            line("weft::meet_for_products();")
+            line(f"if (chunk + 1 < stop) {'bring(chunk + 1, stage ^ 1)' if ahead else 'expect(chunk + 1)'};")
             line(f"shared.weights.weigh({self.number('decay')}, {self.number('weight')});")
             line("__syncthreads();")
             line("bool fine = true;")
@@ -540,6 +597,8 @@ class OuterEntry(ValueBody):
                 line(f"auto& dots = *reinterpret_cast<float(*)[4][{CHUNK}]>({place});")
         if self.keeps:
             line("states.leave(kept);")
+        if self.meets:
+            line("states.expect(kept);")
         for k, t in enumerate(self.taken):
             self.read(k, t)
         if self.meets:
@@ -572,18 +631,19 @@ class OuterEntry(ValueBody):
             line(f"for (int32_t n = threadIdx.x; n < {groups * CHUNK}; n += {self.plan.threads}) {{")
             line(f"    shared.meeting.of_early[n / {CHUNK}][n % {CHUNK}] = dots[n / {CHUNK}][{CHUNK - 1} - n % {CHUNK}];")
             line("}")
+        factors = [self.number(n) for n in ("early_decay", "early_weight")]
+        self.writer.wrapped("shared.meeting.weigh(", factors, ");")
         for k, _ in enumerate(self.found.meetings):
             line("__syncthreads();")
-            self.writer.wrapped("shared.meeting.multiply(", ["shared.table", *early, *late, str(groups)], ");")
+            self.writer.wrapped("shared.meeting.multiply(", [*early, *late, "shared.weights", str(groups)], ");")
             line("__syncthreads();")
-            own = ("early_decay", "early_weight", *(f"met_{k}_{c}" for c in ("11", "10", "01", "00")))
-            given = ["shared.table", "shared.weights", *map(self.number, own), str(self.plan.warps)]
-            self.writer.wrapped("shared.meeting.go(", given, ");")
-            line("__syncthreads();")
-            with self.writer.block(f"if (threadIdx.x < {CHUNK})"):
-                line("const float sum = shared.meeting.sum(shared.table, threadIdx.x);")
+            own = [*factors, *(self.number(f"met_{k}_{c}") for c in ("11", "10", "01", "00"))]
+            with self.writer.block(f"if (threadIdx.x < {2 * CHUNK})"):
+                given = ["shared.weights", *own, str(self.plan.warps)]
+                self.writer.wrapped("const float sum = shared.meeting.go(", given, ");")
                 line("fine = weft::is_finite(sum) && fine;")
-                line(f"write_met_{k}(chunk, threadIdx.x, sum);")
+                line("const int32_t point = int32_t(threadIdx.x) / 32 * 16 + int32_t(threadIdx.x) % 32;")
+                line(f"if (threadIdx.x % 32 < 16) write_met_{k}(chunk, point, sum);")
 
     def read(self, k: int, taken: Taken) -> None:
         """What is taken of the states at all points of a chunk."""
@@ -606,25 +666,18 @@ class OuterEntry(ValueBody):
             given += [self.number(f"before_{k}" if taken.own is None else f"own_{k}"), "first_lane"]
             self.writer.wrapped(f"fine = weft::read_points<{own}>(", given, ") && fine;")
             (side,) = {0, 1} - {over}
-            packets = any(self.in_packets(w, side) for w in self.writes_of(taken))
             line("const int32_t row = int32_t(threadIdx.x) / 32 % 4 * 16 + int32_t(threadIdx.x) % 32 / 4;")
-            line("const int32_t lane = first_lane + int32_t(threadIdx.x) % 4 * "
-                 + ("8;" if packets and width % 32 == 0 else "2;"))  # fmt: skip
-            if packets and width % 32 == 0:
-                line("weft::exchange_quads(reinterpret_cast<float(&)[sizeof(sums) / 4]>(sums));")
-                line("#pragma unroll")
-                with self.writer.block(f"for (int32_t r = 0; r < {width // 8}; r += 4)"):
-                    line("#pragma unroll")
-                    with self.writer.block("for (int32_t h = 0; h < 2; ++h)"):
-                        pairs = ", ".join(f"sums[r + {i}][2 * h + {v}]" for i in range(4) for v in range(2))
-                        line(f"const float values[{PACKET}] = {{{pairs}}};")
-                        line(f"write_{k}_packet(chunk, row + 8 * h, lane + r * 8, values);")
-            else:
+            line("const int64_t lane = first_lane + int32_t(threadIdx.x) % 4 * 2;  // so that places are found once")
+            line("#pragma unroll")
+            with self.writer.block("for (int32_t h = 0; h < 2; ++h)"):
                 line("#pragma unroll")
                 with self.writer.block(f"for (int32_t r = 0; r < {width // 8}; ++r)"):
-                    line("#pragma unroll")
-                    with self.writer.block("for (int32_t v = 0; v < 4; ++v)"):
-                        line(f"write_{k}(chunk, row + v / 2 * 8, lane + r * 8 + v % 2, sums[r][v]);")
+                    if any(self.in_pairs(w, side) for w in self.writes_of(taken)):
+                        line("const float values[2] = {sums[r][2 * h], sums[r][2 * h + 1]};")
+                        line(f"write_{k}_pair(chunk, row + 8 * h, lane + r * 8, values);")
+                    else:
+                        for v in range(2):
+                            line(f"write_{k}(chunk, row + 8 * h, lane + r * 8 + {v}, sums[r][2 * h + {v}]);")
 
     def end(self) -> None:
         """What is known after a block's last point."""

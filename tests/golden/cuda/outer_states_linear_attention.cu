@@ -56,28 +56,33 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
     float decay_ahead = 1.0f;
     const auto bring = [&](const int32_t chunk, const int32_t stage) {
         // found anew for each chunk: places of all copies would take registers from the products
-        const int32_t thread = weft::opaque(int32_t(threadIdx.x));
-        #pragma unroll
-        for (int32_t n = 0; n < 4; ++n) {
-            const int32_t item = thread + n * 128;
-            const int32_t row = item / 8, lane = item % 8 * 8;
+        const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & 127;
+        const int32_t points = int32_t(weft::minimum<int64_t>(64, length - int64_t(chunk) * 64));
+        {
+            const int32_t row = thread / 8, lane = thread % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
-            const bool here = point < length && lane < int32_t(width);
+            const bool inside = lane < int32_t(width);
             const int64_t d = lane;
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            shared.k_tile[stage].copy(row, lane, k_b_h + t * k_stride_2 + d, here);
+            const auto* const from = k_b_h + t * k_stride_2 + d;
+            #pragma unroll
+            for (int32_t n = 0; n < 4; ++n) {
+                shared.k_tile[stage].copy(row + n * 16, lane, from + n * (16 * k_stride_2), inside && row + n * 16 < points);
+            }
         }
-        #pragma unroll
-        for (int32_t n = 0; n < 4; ++n) {
-            const int32_t item = thread + n * 128;
-            const int32_t row = item / 8, lane = item % 8 * 8;
+        {
+            const int32_t row = thread / 8, lane = thread % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
-            const bool here = point < length && lane < int32_t(v_size_3);
+            const bool inside = lane < int32_t(v_size_3);
             const int64_t e = lane;
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            shared.v_tile[stage].copy(row, lane, v_b_h + t * v_stride_2 + e, here);
+            const auto* const from = v_b_h + t * v_stride_2 + e;
+            #pragma unroll
+            for (int32_t n = 0; n < 4; ++n) {
+                shared.v_tile[stage].copy(row + n * 16, lane, from + n * (16 * v_stride_2), inside && row + n * 16 < points);
+            }
         }
         weft::commit_copies();
         if (threadIdx.x < 64) {
@@ -108,8 +113,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
     }
     for (int32_t chunk = first; chunk < stop; ++chunk) {
         const int32_t stage = (chunk - first) % 2;
-        weft::wait_copies<0>();
-        __syncthreads();
+        weft::meet_for_products();
         if (chunk + 1 < stop) bring(chunk + 1, stage ^ 1);
         shared.weights.weigh(shared.decay[stage], shared.weight[stage]);
         __syncthreads();
@@ -199,28 +203,33 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     float decay_ahead = 1.0f;
     const auto bring = [&](const int32_t chunk, const int32_t stage) {
         // found anew for each chunk: places of all copies would take registers from the products
-        const int32_t thread = weft::opaque(int32_t(threadIdx.x));
-        #pragma unroll
-        for (int32_t n = 0; n < 4; ++n) {
-            const int32_t item = thread + n * 128;
-            const int32_t row = item / 8, lane = item % 8 * 8;
+        const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & 127;
+        const int32_t points = int32_t(weft::minimum<int64_t>(64, length - int64_t(chunk) * 64));
+        {
+            const int32_t row = thread / 8, lane = thread % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
-            const bool here = point < length && lane < int32_t(width);
+            const bool inside = lane < int32_t(width);
             const int64_t d = lane;
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            shared.k_tile[stage].copy(row, lane, k_b_h + t * k_stride_2 + d, here);
+            const auto* const from = k_b_h + t * k_stride_2 + d;
+            #pragma unroll
+            for (int32_t n = 0; n < 4; ++n) {
+                shared.k_tile[stage].copy(row + n * 16, lane, from + n * (16 * k_stride_2), inside && row + n * 16 < points);
+            }
         }
-        #pragma unroll
-        for (int32_t n = 0; n < 4; ++n) {
-            const int32_t item = thread + n * 128;
-            const int32_t row = item / 8, lane = item % 8 * 8;
+        {
+            const int32_t row = thread / 8, lane = thread % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
-            const bool here = point < length && lane < int32_t(v_size_3);
+            const bool inside = lane < int32_t(v_size_3);
             const int64_t e = lane;
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            shared.v_tile[stage].copy(row, lane, v_b_h + t * v_stride_2 + e, here);
+            const auto* const from = v_b_h + t * v_stride_2 + e;
+            #pragma unroll
+            for (int32_t n = 0; n < 4; ++n) {
+                shared.v_tile[stage].copy(row + n * 16, lane, from + n * (16 * v_stride_2), inside && row + n * 16 < points);
+            }
         }
         weft::commit_copies();
         if (threadIdx.x < 64) {
@@ -239,17 +248,20 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         }
     };
     const auto bring_factors = [&](const int32_t chunk) {
-        const int32_t thread = weft::opaque(int32_t(threadIdx.x));
-        #pragma unroll
-        for (int32_t n = 0; n < 4; ++n) {
-            const int32_t item = thread + n * 128;
-            const int32_t row = item / 8, lane = item % 8 * 8;
+        const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & 127;
+        const int32_t points = int32_t(weft::minimum<int64_t>(64, length - int64_t(chunk) * 64));
+        {
+            const int32_t row = thread / 8, lane = thread % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
-            const bool here = point < length && lane < int32_t(width);
+            const bool inside = lane < int32_t(width);
             const int64_t d = lane;
             const int64_t t = point;
             // linear_attention.py:36: total += q[b, h, t, d] * state[d]
-            shared.q_tile[0].copy(row, lane, q_b_h + t * q_stride_2 + d, here);
+            const auto* const from = q_b_h + t * q_stride_2 + d;
+            #pragma unroll
+            for (int32_t n = 0; n < 4; ++n) {
+                shared.q_tile[0].copy(row + n * 16, lane, from + n * (16 * q_stride_2), inside && row + n * 16 < points);
+            }
         }
         weft::commit_copies();
     };
@@ -258,27 +270,27 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         shared.weight[stage][threadIdx.x] = weight_ahead;
         shared.decay[stage][threadIdx.x] = decay_ahead;
     };
-    const auto write_0 = [&](const int32_t chunk, const int32_t row, const int32_t lane, const float value) {
+    const auto write_0 = [&](const int32_t chunk, const int32_t row, const int64_t lane, const float value) {
         const int64_t point = int64_t(chunk) * 64 + row;
-        if (!(point < length) || lane >= int32_t(v_size_3)) return;
+        if (!(point < length) || int32_t(lane) >= int32_t(v_size_3)) return;
         const int64_t e = lane;
         const int64_t t = point;
         const float total = value;
         // linear_attention.py:37: o[b, h, t, e] = total
         o_b_h[t * o_stride_2 + e] = total;
     };
-    const auto write_0_packet = [&](const int32_t chunk, const int32_t row, const int32_t lane, const float (&values)[8]) {
+    const auto write_0_pair = [&](const int32_t chunk, const int32_t row, const int64_t lane, const float (&values)[2]) {
         const int64_t point = int64_t(chunk) * 64 + row;
-        if (!(point < length) || lane >= int32_t(v_size_3)) return;
+        if (!(point < length) || int32_t(lane) >= int32_t(v_size_3)) return;
         const int64_t t = point;
-        float made[8];
+        float made[2];
         #pragma unroll
-        for (int32_t v = 0; v < 8; ++v) {
+        for (int32_t v = 0; v < 2; ++v) {
             const float total_2 = values[v];
             made[v] = total_2;
         }
         const int64_t e = lane;
-        weft::store<8>(static_cast<weft::bfloat16*>(o_b_h + t * o_stride_2 + e), made);
+        weft::store<2>(static_cast<weft::bfloat16*>(o_b_h + t * o_stride_2 + e), made);
     };
     int32_t from = first;
     states.clear();
@@ -300,8 +312,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     states.share(shared.states);
     for (int32_t chunk = from; chunk < stop; ++chunk) {
         const int32_t stage = (chunk - from) % 2;
-        weft::wait_copies<0>();
-        __syncthreads();
+        weft::meet_for_products();
         if (chunk + 1 < stop) bring(chunk + 1, stage ^ 1);
         shared.weights.weigh(shared.decay[stage], shared.weight[stage]);
         __syncthreads();
@@ -316,14 +327,13 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
                 fine = weft::read_points<true>(sums, shared.q_tile[0], shared.k_tile[stage], shared.v_tile[stage],
                         shared.weights, shared.decay[stage], shared.weight[stage], first_lane) && fine;
                 const int32_t row = int32_t(threadIdx.x) / 32 % 4 * 16 + int32_t(threadIdx.x) % 32 / 4;
-                const int32_t lane = first_lane + int32_t(threadIdx.x) % 4 * 8;
-                weft::exchange_quads(reinterpret_cast<float(&)[sizeof(sums) / 4]>(sums));
+                const int64_t lane = first_lane + int32_t(threadIdx.x) % 4 * 2;  // so that places are found once
                 #pragma unroll
-                for (int32_t r = 0; r < 8; r += 4) {
+                for (int32_t h = 0; h < 2; ++h) {
                     #pragma unroll
-                    for (int32_t h = 0; h < 2; ++h) {
-                        const float values[8] = {sums[r + 0][2 * h + 0], sums[r + 0][2 * h + 1], sums[r + 1][2 * h + 0], sums[r + 1][2 * h + 1], sums[r + 2][2 * h + 0], sums[r + 2][2 * h + 1], sums[r + 3][2 * h + 0], sums[r + 3][2 * h + 1]};
-                        write_0_packet(chunk, row + 8 * h, lane + r * 8, values);
+                    for (int32_t r = 0; r < 8; ++r) {
+                        const float values[2] = {sums[r][2 * h], sums[r][2 * h + 1]};
+                        write_0_pair(chunk, row + 8 * h, lane + r * 8, values);
                     }
                 }
             }
