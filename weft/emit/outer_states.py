@@ -208,7 +208,7 @@ class OuterEntry(ValueBody):
             if self.meets:
                 line("weft::ChunkMeeting meeting;")
             for name in self.places_of.values():
-                line(f"float {name}[{self.stages}][{CHUNK}];")
+                line(f"alignas(16) float {name}[{self.stages}][{CHUNK}];")
         line("extern __shared__ __align__(1024) unsigned char memory[];")
         size = shared_bytes(self.function, self.found, plan, self.facts, self.step)
         line(f"static_assert(sizeof(Shared) <= {size});")
@@ -244,8 +244,9 @@ class OuterEntry(ValueBody):
                 if own.stages > 1 or self.stages == 1:
                     self.bring(own)
             line("weft::commit_copies();")
-            with self.writer.block(f"if (threadIdx.x < {CHUNK})"):
-                line(f"const int64_t point = {self.point_of('threadIdx.x')};")
+        with self.writer.block("const auto look = [&](const int32_t chunk)", "};"):
+            with self.writer.block(f"if (threadIdx.x < {2 * CHUNK})"):
+                line(f"const int64_t point = {self.point_of(f'threadIdx.x % {CHUNK}')};")
                 line(f"const bool here = {self.is_point};")
                 for name in self.places_of.values():  # points that are none add nothing, and leave all as it is
                     line(f"{name}_ahead = 1.0f;")
@@ -266,14 +267,24 @@ class OuterEntry(ValueBody):
                     self.bring(own)
                 line("weft::commit_copies();")
         with self.writer.block("const auto keep = [&](const int32_t stage)", "};"):
-            line(f"if (threadIdx.x >= {CHUNK}) return;")
-            for name in self.places_of.values():
-                line(f"shared.{name}[stage][threadIdx.x] = {name}_ahead;")
+            with self.writer.block(f"if (threadIdx.x < {CHUNK})"):
+                for name in self.places_of.values():
+                    line(f"shared.{name}[stage][threadIdx.x] = {name}_ahead;")
+            line("__syncwarp();")
+            reads = "true" if self.taken or self.meets else "false"
+            given = [self.number("decay"), self.ahead("decay"), self.ahead("weight")]
+            self.writer.wrapped(f"shared.weights.weigh<{reads}>(", given, ");")
+            if self.meets:
+                line(f"shared.meeting.weigh({self.ahead('early_decay')}, {self.ahead('early_weight')});")
 
     @property
     def single(self) -> list[Brought]:
         """What has a place for one chunk, while others have more."""
         return [own for own in self.own if own.stages < self.stages]
+
+    def ahead(self, name: str) -> str:
+        """A number of a thread's point of the next chunk."""
+        return f"{self.places_of[self.numbers[name]]}_ahead"
 
     def number(self, name: str) -> str:
         """Where the numbers of a chunk's points are."""
@@ -540,6 +551,7 @@ class OuterEntry(ValueBody):
         line, ahead = self.writer.line, self.stages > 1
         begin = "from" if self.takes and self.plan.shared else "first"
         with self.writer.block(f"if ({begin} < stop)"):
+            line(f"look({begin});")
             line(f"bring({begin}, 0);")
             line("keep(0);")
             if self.single:
@@ -549,9 +561,9 @@ class OuterEntry(ValueBody):
         with self.writer.block(f"for (int32_t chunk = {begin}; chunk < stop; ++chunk)"):
             line(f"const int32_t stage = {f'(chunk - {begin}) % 2' if ahead else '0'};")
             line("weft::meet_for_products();")
-            line(f"if (chunk + 1 < stop) {'bring(chunk + 1, stage ^ 1)' if ahead else 'expect(chunk + 1)'};")
-            line(f"shared.weights.weigh({self.number('decay')}, {self.number('weight')});")
-            line("__syncthreads();")
+            with self.writer.block("if (chunk + 1 < stop)"):
+                line("look(chunk + 1);")
+                line("bring(chunk + 1, stage ^ 1);" if ahead else "expect(chunk + 1);")
             line("bool fine = true;")
             line("float next[decltype(states)::count][4];")
             if begin == "from":
@@ -632,9 +644,9 @@ class OuterEntry(ValueBody):
             line(f"    shared.meeting.of_early[n / {CHUNK}][n % {CHUNK}] = dots[n / {CHUNK}][{CHUNK - 1} - n % {CHUNK}];")
             line("}")
         factors = [self.number(n) for n in ("early_decay", "early_weight")]
-        self.writer.wrapped("shared.meeting.weigh(", factors, ");")
         for k, _ in enumerate(self.found.meetings):
-            line("__syncthreads();")
+            if k:
+                line("__syncthreads();")
             self.writer.wrapped("shared.meeting.multiply(", [*early, *late, "shared.weights", str(groups)], ");")
             line("__syncthreads();")
             own = [*factors, *(self.number(f"met_{k}_{c}") for c in ("11", "10", "01", "00"))]

@@ -26,7 +26,7 @@ DOTS = 4 * CHUNK  # of early states at the points of a chunk, by groups of four 
 MOST_SHARED = 224 * 1024  # of blocks that registers are to leave room for
 _ALIGNED = 1024  # bytes of shared memory of which tiles begin at a multiple
 # Bytes of ChunkWeights, and of ChunkMeeting.
-_WEIGHTS, _MEETING = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32 + 64 + 4 + 4 * 16 * 17 + 4 * 64 + 4 * 65)
+_WEIGHTS, _MEETING = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32 + 64 + 4 + 4 * 16 * 17 + 4 * 64 + 4 * 64)
 _LARGEST_GRID = (1 << 31) - 1
 
 

@@ -41,8 +41,8 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
         weft::PartsTile<64, 64, 1> v_tile[2];
         float states[4096];
         weft::ChunkWeights weights;
-        float weight[2][64];
-        float decay[2][64];
+        alignas(16) float weight[2][64];
+        alignas(16) float decay[2][64];
     };
     extern __shared__ __align__(1024) unsigned char memory[];
     static_assert(sizeof(Shared) <= 57344);
@@ -85,8 +85,10 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
             }
         }
         weft::commit_copies();
-        if (threadIdx.x < 64) {
-            const int64_t point = int64_t(chunk) * 64 + threadIdx.x;
+    };
+    const auto look = [&](const int32_t chunk) {
+        if (threadIdx.x < 128) {
+            const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
             const bool here = point < length;
             weight_ahead = 1.0f;
             decay_ahead = 1.0f;
@@ -101,22 +103,27 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
         }
     };
     const auto keep = [&](const int32_t stage) {
-        if (threadIdx.x >= 64) return;
-        shared.weight[stage][threadIdx.x] = weight_ahead;
-        shared.decay[stage][threadIdx.x] = decay_ahead;
+        if (threadIdx.x < 64) {
+            shared.weight[stage][threadIdx.x] = weight_ahead;
+            shared.decay[stage][threadIdx.x] = decay_ahead;
+        }
+        __syncwarp();
+        shared.weights.weigh<false>(shared.decay[stage], decay_ahead, weight_ahead);
     };
     states.clear();
     float left = 1.0f;
     if (first < stop) {
+        look(first);
         bring(first, 0);
         keep(0);
     }
     for (int32_t chunk = first; chunk < stop; ++chunk) {
         const int32_t stage = (chunk - first) % 2;
         weft::meet_for_products();
-        if (chunk + 1 < stop) bring(chunk + 1, stage ^ 1);
-        shared.weights.weigh(shared.decay[stage], shared.weight[stage]);
-        __syncthreads();
+        if (chunk + 1 < stop) {
+            look(chunk + 1);
+            bring(chunk + 1, stage ^ 1);
+        }
         bool fine = true;
         float next[decltype(states)::count][4];
         fine = states.after(next, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
@@ -188,8 +195,8 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         weft::PartsTile<64, 64, 1> q_tile[1];
         weft::PartsTile<64, 64, weft::exact_parts> states;
         weft::ChunkWeights weights;
-        float weight[2][64];
-        float decay[2][64];
+        alignas(16) float weight[2][64];
+        alignas(16) float decay[2][64];
     };
     extern __shared__ __align__(1024) unsigned char memory[];
     static_assert(sizeof(Shared) <= 73728);
@@ -232,8 +239,10 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
             }
         }
         weft::commit_copies();
-        if (threadIdx.x < 64) {
-            const int64_t point = int64_t(chunk) * 64 + threadIdx.x;
+    };
+    const auto look = [&](const int32_t chunk) {
+        if (threadIdx.x < 128) {
+            const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
             const bool here = point < length;
             weight_ahead = 1.0f;
             decay_ahead = 1.0f;
@@ -266,9 +275,12 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         weft::commit_copies();
     };
     const auto keep = [&](const int32_t stage) {
-        if (threadIdx.x >= 64) return;
-        shared.weight[stage][threadIdx.x] = weight_ahead;
-        shared.decay[stage][threadIdx.x] = decay_ahead;
+        if (threadIdx.x < 64) {
+            shared.weight[stage][threadIdx.x] = weight_ahead;
+            shared.decay[stage][threadIdx.x] = decay_ahead;
+        }
+        __syncwarp();
+        shared.weights.weigh<true>(shared.decay[stage], decay_ahead, weight_ahead);
     };
     const auto write_0 = [&](const int32_t chunk, const int32_t row, const int64_t lane, const float value) {
         const int64_t point = int64_t(chunk) * 64 + row;
@@ -305,6 +317,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         states.clear();
     }
     if (from < stop) {
+        look(from);
         bring(from, 0);
         keep(0);
         bring_factors(from);
@@ -313,9 +326,10 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     for (int32_t chunk = from; chunk < stop; ++chunk) {
         const int32_t stage = (chunk - from) % 2;
         weft::meet_for_products();
-        if (chunk + 1 < stop) bring(chunk + 1, stage ^ 1);
-        shared.weights.weigh(shared.decay[stage], shared.weight[stage]);
-        __syncthreads();
+        if (chunk + 1 < stop) {
+            look(chunk + 1);
+            bring(chunk + 1, stage ^ 1);
+        }
         bool fine = true;
         float next[decltype(states)::count][4];
         if (chunk < first) fine = false;  // for its states alone, in order

@@ -163,38 +163,41 @@ struct ChunkWeights {
     float before[64], after[64];  // from the beginning of the block to a point; from after a point to the block's end, weighted
     float block[4];
 
-    // Of a point, the product of the decays of its block before it, and of all of them.
-    WEFT_FUNCTION static void since(const float (&decay)[64], int point, float& before, float& all) {
-        before = all = 1.0f;
+    // Of a thread's point, the product of the decays of its block before it, and of all of them; by whole warps.
+    WEFT_FUNCTION static void since(float decay, float& before, float& all) {
+        const int own = threadIdx.x % 16;
+        all = decay;
 #pragma unroll
-        for (int r = 0; r < 16; ++r) {
-            if (r == point % 16) before = all;
-            all *= decay[point / 16 * 16 + r];
+        for (int far = 1; far < 16; far *= 2) {
+            const float earlier = __shfl_up_sync(0xffffffffu, all, far, 16);
+            if (own >= far) all *= earlier;
         }
+        before = __shfl_up_sync(0xffffffffu, all, 1, 16);
+        if (own == 0) before = 1.0f;
+        all = __shfl_sync(0xffffffffu, all, 15, 16);
     }
 
-    // By at least 128 threads.
-    WEFT_FUNCTION void weigh(const float (&decay)[64], const float (&weight)[64]) {
-        const int point = threadIdx.x % 64, own = point % 16, first = point - own;
-        float decays[16];  // all of them before anything is stored, which might be one of them
-#pragma unroll
-        for (int r = 0; r < 16; ++r) decays[r] = decay[first + r];
+    // By the first 128 threads: those of a point have its numbers, and so have the 64 after them. decays: of all points, of which
+    // a thread needs those that its own warp has stored. reads: points are read, too.
+    template <bool reads> WEFT_FUNCTION void weigh(const float (&decays)[64], float decay, float weight) {
+        const int point = threadIdx.x % 64, own = point % 16;
         if (threadIdx.x < 64) {
-            float left = weight[point];
+            float left = weight;
 #pragma unroll
-            for (int later = 0; later < 16; ++later) {
-                near[first / 16][later][own] = later > own ? left : 0.0f;
-                if (later > own) left *= decays[later];
+            for (int r = 0; r < 16; r += 4) {
+                const auto next = *reinterpret_cast<const Packet<float, 4>*>(&decays[point - own + r]);
+#pragma unroll
+                for (int v = 0; v < 4; ++v) {
+                    if (reads) near[point / 16][r + v][own] = r + v > own ? left : 0.0f;
+                    if (r + v > own) left *= next.lane[v];
+                }
             }
             after[point] = left;
         } else if (threadIdx.x < 128) {
-            float left = 1.0f;
-#pragma unroll
-            for (int earlier = 0; earlier < 16; ++earlier) {
-                if (earlier < own) left *= decays[earlier];
-            }
+            float all, left;
+            since(decay, left, all);
             before[point] = left;
-            if (own == 15) block[first / 16] = left * decays[15];
+            if (own == 15) block[point / 16] = all;
         }
     }
 
@@ -343,15 +346,16 @@ WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], const PartsTile<64, dep
     for (int last = 3; last >= 0; last -= 2) {  // more at once have no room in registers
         uint32_t a[2][exact_parts][4];
 #pragma unroll
-        for (int n = 0; n < 2; ++n) own_weights.weigh(a[n], scores[2 * (last - n)], scores[2 * (last - n) + 1], last - n, weights);
-        wgmma_fence(flat(sums), a[0], a[1]);
-#pragma unroll
         for (int n = 0; n < 2; ++n) {
+            const int j = last - n;
+            own_weights.weigh(a[n], scores[2 * j], scores[2 * j + 1], j, weights);
+            if (n == 0) wgmma_fence(flat(sums), a[n]);
+            else wgmma_fence(a[n]);
             each_product<exact_parts, outers>([&](const int p, const int q) {
-                wgmma<bfloat16, Major::rows>(flat(sums), a[n][p], outer.matrix_across(q, first, (last - n) * 16), true);
+                wgmma<bfloat16, Major::rows>(flat(sums), a[n][p], outer.matrix_across(q, first, j * 16), true);
             });
+            wgmma_commit();
         }
-        wgmma_commit();
         wgmma_wait<0>(flat(sums), a[0], a[1]);
     }
 #else
@@ -390,7 +394,7 @@ struct ChunkMeeting {
     float of_early[4][64], of_late[4][64], of_both[32];  // states before the chunk with what its points add, and with each other
     float after[64], block[4];  // as those of ChunkWeights, of early states
     float cell[4][16][17];  // of a block, by the point that adds to early states, and the one that adds to late ones; all before last
-    float row[4][64], column[4][65];  // of a point that adds to early states, and of those of a block: with those of blocks before
+    float row[4][64], column[4][64];  // of a point that adds to early states, and of those of a block: with those of blocks before
 
     // sums = left X right at each point, of states that are shared; by groups of four warps.
     template <int rows, int width, int lefts, int rights, typename States>
@@ -449,12 +453,12 @@ struct ChunkMeeting {
         }
     }
 
-    // By at least 64 threads.
-    WEFT_FUNCTION void weigh(const float (&decay)[64], const float (&weight)[64]) {
+    // By the first 64 threads, which have the numbers of their points.
+    WEFT_FUNCTION void weigh(float decay, float weight) {
         if (threadIdx.x >= 64) return;
         float before, all;
-        ChunkWeights::since(decay, threadIdx.x, before, all);
-        after[threadIdx.x] = before * weight[threadIdx.x];
+        ChunkWeights::since(decay, before, all);
+        after[threadIdx.x] = before * weight;
         if (threadIdx.x % 16 == 15) block[threadIdx.x / 16] = all;
     }
 
@@ -492,11 +496,6 @@ struct ChunkMeeting {
             total[h] += __shfl_xor_sync(0xffffffffu, total[h], 2);
             if (q == 0) row[group][warp * 16 + h * 8 + below] = total[h];
         }
-        if (group != 0) return;
-        float sum = lane < 16 ? of(of_late, warp * 16 + lane, groups) * after[warp * 16 + lane] : 0.0f;
-#pragma unroll
-        for (int far = 1; far < 16; far *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, far);
-        if (lane == 0) column[warp][64] = sum;
     }
 
     // The sum at a point, which the first 16 lanes of a warp have, of its block. A lane for each point that adds to late states,
@@ -512,18 +511,18 @@ struct ChunkMeeting {
         for (int c = b + 1; c < 4; ++c) {
             if (lane / 16 < c) with[0] += left * column[c][lane];
             if (lane / 16 + 2 < c) with[1] += left * column[c][32 + lane];
-            with_all += left * column[c][64];
+            if (lane < 16) with_all += left * (after[c * 16 + lane] * of(of_late, c * 16 + lane, groups));
             left *= block[c];
         }
         with[0] += left * of(of_early, lane, groups);
         with[1] += left * of(of_early, 32 + lane, groups);
-        for (int w = 0; w < warps; ++w) with_all += left * of_both[w];
+        if (lane < warps) with_all += left * of_both[lane];
         float before = 0.0f, reach = 1.0f;  // those of late states at the block's beginning
         for (int a = b - 1; a >= 0; --a) {
             if (lane / 16 == a % 2) before += reach * weights.after[a * 16 + lane % 16] * with[a / 2];
             reach *= weights.block[a];
         }
-        if (lane == 0) before += reach * with_all;
+        before += reach * with_all;
 #pragma unroll
         for (int far = 1; far < 32; far *= 2) before += __shfl_xor_sync(0xffffffffu, before, far);
         float state = __shfl_sync(0xffffffffu, b < 2 ? with[0] : with[1], b % 2 * 16 + lane % 16);
@@ -746,22 +745,22 @@ template <int rows, int width, int warps> struct OuterStates {
             float (&own)[columns][4] = reinterpret_cast<float(&)[columns][4]>(next[b * columns]);
 #if __CUDA_ARCH__ >= 900
             if constexpr (rows % 64 == 0) {  // a warpgroup has 64 of them
-                bool more = false;
 #pragma unroll
                 for (int k = 0; k < 4; k += 2) {
                     uint32_t a[2][exact_parts][4];
 #pragma unroll
-                    for (int n = 0; n < 2; ++n) weighted(a[n], left, weights, b, k + n);
-                    wgmma_fence(flat(own), a[0], a[1]);
-#pragma unroll
                     for (int n = 0; n < 2; ++n) {
+                        weighted(a[n], left, weights, b, k + n);
+                        if (n == 0) wgmma_fence(flat(own), a[n]);
+                        else wgmma_fence(a[n]);
+                        bool more = k + n > 0;
                         each_product<exact_parts, rights>([&](const int p, const int q) {
                             const SharedMatrix other = right.matrix_across(q, first_column(), (k + n) * 16);
                             wgmma<bfloat16, Major::rows>(flat(own), a[n][p], other, more);
                             more = true;
                         });
+                        wgmma_commit();
                     }
-                    wgmma_commit();
                     wgmma_wait<0>(flat(own), a[0], a[1]);
                 }
                 continue;
