@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
+from weft.emit.dependent import Dependence, dependences, include
 from weft.emit.expressions import SUM, memory_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.subscripts import coefficient
@@ -45,10 +46,10 @@ from weft.plan.outer_states import (
 )
 
 _TAKEN = (
-    "added", "all", "before", "begin", "block", "both", "bring", "chunk", "chunks", "column", "each", "early", "expect", "fine",
-    "first", "first_lane", "from", "h", "here", "inside", "item", "keep", "kept", "lane", "late", "left", "made", "memory",
-    "n", "next", "outside", "own", "parts", "point", "points", "r", "row", "segment", "Shared", "shared", "stage", "states",
-    "stop", "sum", "sums", "thread", "v", "value", "values", "x",
+    "added", "all", "before", "begin", "block", "both", "bring", "chunk", "chunks", "column", "each", "early", "expect",
+    "fine", "first", "first_lane", "from", "h", "here", "inside", "item", "keep", "kept", "lane", "late", "left", "made",
+    "memory", "n", "next", "outside", "own", "parts", "point", "points", "r", "row", "scores", "segment", "Shared", "shared",
+    "stage", "states", "stop", "sum", "sums", "thread", "v", "value", "values", "x",
 )  # fmt: skip
 
 
@@ -63,12 +64,14 @@ def emit(function: Function, nest: Nest, found: OuterStates, plan: OuterPlan, fa
     large = varies | {s.name for s in function.scalars}
     steps = outer_steps(found, plan, kernel_entry(nest.name))
     names = [step.entry for step in steps]
-    for step in steps:
+    launches = dependences([k > 0 for k, _ in enumerate(steps)])
+    include(writer, launches)
+    for step, dependence in zip(steps, launches, strict=True):
         writer.line()
         OuterEntry(
             function, own, facts, writer, Names(frozenset({*_TAKEN, *names})), {}, {}, varies, large,
             axes=found.found.axes, values=found.found.values, found=found, plan=plan, step=step,
-        ).emit()  # fmt: skip
+        ).emit(dependence)  # fmt: skip
     return writer.text()
 
 
@@ -102,7 +105,7 @@ class OuterEntry(ValueBody):
 
     # ---------------------------------------------------------------- the kernel
 
-    def emit(self) -> None:
+    def emit(self, dependence: Dependence) -> None:
         given = parameters(self.function, self.nest, self.facts, self)
         for g in self.found.growths if self.plan.shared else ():
             own = g.scan.names[0]
@@ -116,6 +119,7 @@ class OuterEntry(ValueBody):
         lines = ",\n    ".join(given)
         bounds = f"{self.plan.threads}, {self.resident}"
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {self.step.entry}(\n    {lines})'):
+            dependence.begin(self.writer)
             self.body()
 
     @property
@@ -245,15 +249,15 @@ class OuterEntry(ValueBody):
                     self.bring(own)
             line("weft::commit_copies();")
         with self.writer.block("const auto look = [&](const int32_t chunk)", "};"):
-            with self.writer.block(f"if (threadIdx.x < {2 * CHUNK})"):
-                line(f"const int64_t point = {self.point_of(f'threadIdx.x % {CHUNK}')};")
-                line(f"const bool here = {self.is_point};")
-                for name in self.places_of.values():  # points that are none add nothing, and leave all as it is
-                    line(f"{name}_ahead = 1.0f;")
-                with self.writer.block("if (here)"), self.placed("point"):
-                    self.computed(self.places_of)
-                    for value, name in self.places_of.items():
-                        line(f"{name}_ahead = {self.printer.value(value)};")
+            line(f"if (threadIdx.x >= {2 * CHUNK}) return;")
+            line(f"const int64_t point = {self.point_of(f'threadIdx.x % {CHUNK}')};")
+            line(f"const bool here = {self.is_point};")
+            for name in self.places_of.values():  # points that are none add nothing, and leave all as it is
+                line(f"{name}_ahead = 1.0f;")
+            with self.writer.block("if (here)"), self.placed("point"):
+                self.computed(self.places_of)
+                for value, name in self.places_of.items():
+                    line(f"{name}_ahead = {self.printer.value(value)};")
         if self.stages == 1:
             with self.writer.block("const auto expect = [&](const int32_t chunk)", "};"):
                 line("// what the next chunk needs comes near, for which shared memory has no room yet")
@@ -640,9 +644,10 @@ class OuterEntry(ValueBody):
             line("__syncthreads();")
             line(f"weft::ChunkMeeting::across(shared.meeting.of_early, {late[0]}, shared.states, {late[1]}, {groups});")
         else:
-            line(f"for (int32_t n = threadIdx.x; n < {groups * CHUNK}; n += {self.plan.threads}) {{")
-            line(f"    shared.meeting.of_early[n / {CHUNK}][n % {CHUNK}] = dots[n / {CHUNK}][{CHUNK - 1} - n % {CHUNK}];")
-            line("}")
+            line("const int32_t thread = weft::own_thread();")
+            with self.writer.block(f"if (thread < {groups * CHUNK})"):
+                place = f"thread / {CHUNK}", f"thread % {CHUNK}"
+                line(f"shared.meeting.of_early[{place[0]}][{place[1]}] = dots[{place[0]}][{CHUNK - 1} - {place[1]}];")
         factors = [self.number(n) for n in ("early_decay", "early_weight")]
         for k, _ in enumerate(self.found.meetings):
             if k:
@@ -665,21 +670,23 @@ class OuterEntry(ValueBody):
         groups = plan.warps // 4
         width = plan.widths[1 - over] // groups
         with self.writer.block(""):
-            line(f"float sums[{width // 8}][4];")
+            line(f"float sums[{width // 8}][4], scores[8][4];")
             first = f"int32_t(threadIdx.x) / 128 * {width}" if groups > 1 else "0"
             line(f"const int32_t first_lane = {first};")
             own = "true" if taken.own is not None else "false"
             factor = self.tile_of(taken.factor)
-            line(f"weft::read_states<{'false' if over else 'true'}>(sums, {factor}, shared.states, first_lane);")
+            given = ["sums", "scores", factor, inner, "shared.states", "first_lane"]
+            self.writer.wrapped(f"weft::read_states<{'false' if over else 'true'}>(", given, ");")
             if taken is self.found.dotted(self.step.growth) and (far := self.found.met(taken)) is not None:
                 place = "shared.meeting.of_late" if self.meets else "dots"
                 line(f"weft::ChunkMeeting::dots({place}, sums, {self.tile_of(far)}, first_lane);")
-            given = ["sums", factor, inner, outer, "shared.weights", self.number(f"before_{k}")]
+            given = ["sums", "scores", factor, inner, outer, "shared.weights", self.number(f"before_{k}")]
             given += [self.number(f"before_{k}" if taken.own is None else f"own_{k}"), "first_lane"]
             self.writer.wrapped(f"fine = weft::read_points<{own}>(", given, ") && fine;")
             (side,) = {0, 1} - {over}
-            line("const int32_t row = int32_t(threadIdx.x) / 32 % 4 * 16 + int32_t(threadIdx.x) % 32 / 4;")
-            line("const int64_t lane = first_lane + int32_t(threadIdx.x) % 4 * 2;  // so that places are found once")
+            line("const int32_t thread = weft::own_thread();")
+            line("const int32_t row = thread / 32 % 4 * 16 + thread % 32 / 4;")
+            line("const int64_t lane = first_lane + thread % 4 * 2;  // so that places are found once")
             line("#pragma unroll")
             with self.writer.block("for (int32_t h = 0; h < 2; ++h)"):
                 line("#pragma unroll")

@@ -1,4 +1,5 @@
 #include "weft/chunk.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
     const weft::bfloat16* __restrict__ q,
@@ -28,6 +29,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
     float* state_before_sums,
     float* state_before_left,
     const int64_t parts) {
+    weft::allow_launch_after();
     // a block has 64 x 64 states, and goes through its points 64 at a time
     const int32_t segment = int32_t(blockIdx.x % parts);
     const int64_t b = int64_t(blockIdx.x / parts) / heads;
@@ -87,19 +89,18 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
         weft::commit_copies();
     };
     const auto look = [&](const int32_t chunk) {
-        if (threadIdx.x < 128) {
-            const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
-            const bool here = point < length;
+        if (threadIdx.x >= 128) return;
+        const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
+        const bool here = point < length;
+        weight_ahead = 1.0f;
+        decay_ahead = 1.0f;
+        if (here) {
+            const int64_t t = point;
+            // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
+            const float g_value = g_b_h[t];
+            const float exp = weft::exp(g_value);
             weight_ahead = 1.0f;
-            decay_ahead = 1.0f;
-            if (here) {
-                const int64_t t = point;
-                // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-                const float g_value = g_b_h[t];
-                const float exp = weft::exp(g_value);
-                weight_ahead = 1.0f;
-                decay_ahead = exp;
-            }
+            decay_ahead = exp;
         }
     };
     const auto keep = [&](const int32_t stage) {
@@ -179,6 +180,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     float* state_before_sums,
     float* state_before_left,
     const int64_t parts) {
+    weft::await_launch_before();
     // a block has 64 x 64 states, and goes through its points 64 at a time
     const int32_t segment = int32_t(blockIdx.x % parts);
     const int64_t b = int64_t(blockIdx.x / parts) / heads;
@@ -241,19 +243,18 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         weft::commit_copies();
     };
     const auto look = [&](const int32_t chunk) {
-        if (threadIdx.x < 128) {
-            const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
-            const bool here = point < length;
+        if (threadIdx.x >= 128) return;
+        const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
+        const bool here = point < length;
+        weight_ahead = 1.0f;
+        decay_ahead = 1.0f;
+        if (here) {
+            const int64_t t = point;
+            // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
+            const float g_value = g_b_h[t];
+            const float exp = weft::exp(g_value);
             weight_ahead = 1.0f;
-            decay_ahead = 1.0f;
-            if (here) {
-                const int64_t t = point;
-                // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-                const float g_value = g_b_h[t];
-                const float exp = weft::exp(g_value);
-                weight_ahead = 1.0f;
-                decay_ahead = exp;
-            }
+            decay_ahead = exp;
         }
     };
     const auto bring_factors = [&](const int32_t chunk) {
@@ -335,13 +336,14 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         if (chunk < first) fine = false;  // for its states alone, in order
         else {
             {
-                float sums[8][4];
+                float sums[8][4], scores[8][4];
                 const int32_t first_lane = 0;
-                weft::read_states<true>(sums, shared.q_tile[0], shared.states, first_lane);
-                fine = weft::read_points<true>(sums, shared.q_tile[0], shared.k_tile[stage], shared.v_tile[stage],
-                        shared.weights, shared.decay[stage], shared.weight[stage], first_lane) && fine;
-                const int32_t row = int32_t(threadIdx.x) / 32 % 4 * 16 + int32_t(threadIdx.x) % 32 / 4;
-                const int64_t lane = first_lane + int32_t(threadIdx.x) % 4 * 2;  // so that places are found once
+                weft::read_states<true>(sums, scores, shared.q_tile[0], shared.k_tile[stage], shared.states, first_lane);
+                fine = weft::read_points<true>(sums, scores, shared.q_tile[0], shared.k_tile[stage],
+                        shared.v_tile[stage], shared.weights, shared.decay[stage], shared.weight[stage], first_lane) && fine;
+                const int32_t thread = weft::own_thread();
+                const int32_t row = thread / 32 % 4 * 16 + thread % 32 / 4;
+                const int64_t lane = first_lane + thread % 4 * 2;  // so that places are found once
                 #pragma unroll
                 for (int32_t h = 0; h < 2; ++h) {
                     #pragma unroll

@@ -16,6 +16,9 @@ constexpr bool by_warpgroups = true;
 constexpr bool by_warpgroups = false;
 #endif
 
+// A thread's number, for places that are found anew for each chunk: kept, they would take registers from the products.
+WEFT_FUNCTION int own_thread() { return opaque(int32_t(threadIdx.x)) & 1023; }
+
 // What threads have copied and stored is there for the products of all.
 WEFT_FUNCTION void meet_for_products() {
     wait_copies<0>();
@@ -128,7 +131,8 @@ template <int blocks> WEFT_FUNCTION float (&flat(float (&sums)[blocks][4]))[bloc
     return reinterpret_cast<float(&)[blocks * 4]>(sums);
 }
 
-// sums = of all points, the products of what two tiles have of them and of those from `first` on, eight a block.
+// sums = of all points, the products of what two tiles have of them and of those from `first` on, eight a block: when the thread
+// has waited for its products.
 template <int blocks, int depth, int lefts, int rights>
 WEFT_FUNCTION void multiply_points(float (&sums)[blocks][4], const PartsTile<64, depth, lefts>& left,
                                    const PartsTile<64, depth, rights>& right, int first) {
@@ -142,7 +146,6 @@ WEFT_FUNCTION void multiply_points(float (&sums)[blocks][4], const PartsTile<64,
         });
     }
     wgmma_commit();
-    wgmma_wait<0>(flat(sums));
 }
 #endif
 
@@ -180,8 +183,8 @@ struct ChunkWeights {
     // By the first 128 threads: those of a point have its numbers, and so have the 64 after them. decays: of all points, of which
     // a thread needs those that its own warp has stored. reads: points are read, too.
     template <bool reads> WEFT_FUNCTION void weigh(const float (&decays)[64], float decay, float weight) {
-        const int point = threadIdx.x % 64, own = point % 16;
-        if (threadIdx.x < 64) {
+        const int thread = own_thread(), point = thread % 64, own = point % 16;
+        if (thread < 64) {
             float left = weight;
 #pragma unroll
             for (int r = 0; r < 16; r += 4) {
@@ -193,7 +196,7 @@ struct ChunkWeights {
                 }
             }
             after[point] = left;
-        } else if (threadIdx.x < 128) {
+        } else if (thread < 128) {
             float all, left;
             since(decay, left, all);
             before[point] = left;
@@ -223,10 +226,11 @@ struct ChunkWeights {
 };
 
 // sums = at the points of a chunk, the sums over one side of the states before all of them, multiplied by `factor`. over_rows: the
-// states' rows are summed over, else their columns. A warp has 16 points and the sums from `first` on, eight a block.
-template <bool over_rows, int blocks, int depth, int factors, typename States>
-WEFT_FUNCTION void read_states(float (&sums)[blocks][4], const PartsTile<64, depth, factors>& factor, const States& states,
-                               int first) {
+// states' rows are summed over, else their columns. A warp has 16 points and the sums from `first` on, eight a block. scores: of
+// a warpgroup, what `read_points` goes on with, of the vectors that its points add with the side that is summed over.
+template <bool over_rows, int blocks, int depth, int factors, int inners, typename States>
+WEFT_FUNCTION void read_states(float (&sums)[blocks][4], float (&scores)[8][4], const PartsTile<64, depth, factors>& factor,
+                               const PartsTile<64, depth, inners>& inner, const States& states, int first) {
 #if __CUDA_ARCH__ >= 900
     bool more = false;
     wgmma_fence(flat(sums));
@@ -240,7 +244,8 @@ WEFT_FUNCTION void read_states(float (&sums)[blocks][4], const PartsTile<64, dep
         });
     }
     wgmma_commit();
-    wgmma_wait<0>(flat(sums));
+    multiply_points(scores, factor, inner, 0);
+    wgmma_wait<1>(flat(sums));
 #else
     const int warp = threadIdx.x / 32 % 4;
 #pragma unroll
@@ -273,8 +278,8 @@ struct PointWeights {
     int warp, q, point;
     float until[2], before[2], here[2];
 
-    WEFT_FUNCTION PointWeights(const ChunkWeights& weights, const float (&taken)[64], const float* own)
-        : warp(threadIdx.x / 32 % 4), q(threadIdx.x % 4), point(threadIdx.x % 32 / 4) {
+    WEFT_FUNCTION PointWeights(int thread, const ChunkWeights& weights, const float (&taken)[64], const float* own)
+        : warp(thread / 32 % 4), q(thread % 4), point(thread % 32 / 4) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const int row = warp * 16 + h * 8 + point;
@@ -326,10 +331,10 @@ struct PointWeights {
 // inner and outer: the vectors of the products, the one that has the side that is summed over first. Returns whether all are
 // finite: otherwise something is not that others do not have.
 template <bool owns, int blocks, int depth, int factors, int inners, int width, int outers>
-WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], const PartsTile<64, depth, factors>& factor,
+WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], float (&scores)[8][4], const PartsTile<64, depth, factors>& factor,
                                const PartsTile<64, depth, inners>& inner, const PartsTile<64, width, outers>& outer,
                                const ChunkWeights& weights, const float (&before)[64], const float (&own)[64], int first) {
-    PointWeights own_weights(weights, before, owns ? own : nullptr);
+    PointWeights own_weights(own_thread(), weights, before, owns ? own : nullptr);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
         const float since = own_weights.before[h] * weights.since_begin(own_weights.warp * 16 + h * 8 + own_weights.point);
@@ -340,8 +345,7 @@ WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], const PartsTile<64, dep
         }
     }
 #if __CUDA_ARCH__ >= 900
-    float scores[8][4];
-    multiply_points(scores, factor, inner, 0);
+    wgmma_wait<0>(flat(scores));
 #pragma unroll
     for (int last = 3; last >= 0; last -= 2) {  // more at once have no room in registers
         uint32_t a[2][exact_parts][4];
@@ -362,7 +366,7 @@ WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], const PartsTile<64, dep
     const int warp = own_weights.warp;
 #pragma unroll 1
     for (int j = warp; j >= 0; --j) {
-        float scores[2][4] = {};
+        float own[2][4] = {};
 #pragma unroll
         for (int k = 0; k < depth; k += 16) {
             uint32_t a[factors][4], b[inners][4];
@@ -370,10 +374,10 @@ WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], const PartsTile<64, dep
             for (int p = 0; p < factors; ++p) factor.left(p, warp * 16, k, a[p]);
 #pragma unroll
             for (int p = 0; p < inners; ++p) inner.right(p, j * 16, k, b[p]);
-            multiply_parts(scores[0], scores[1], a, b);
+            multiply_parts(own[0], own[1], a, b);
         }
         uint32_t a[exact_parts][4];
-        own_weights.weigh(a, scores[0], scores[1], j, weights);
+        own_weights.weigh(a, own[0], own[1], j, weights);
 #pragma unroll
         for (int r = 0; r < blocks; r += 2) {
             uint32_t b[outers][4];
@@ -436,7 +440,7 @@ struct ChunkMeeting {
     template <int blocks, int width, int parts>
     WEFT_FUNCTION static void dots(float (&found)[4][64], const float (&sums)[blocks][4], const PartsTile<64, width, parts>& other,
                                    int first) {
-        const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        const int thread = own_thread(), warp = thread / 32 % 4, lane = thread % 32;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const int point = warp * 16 + h * 8 + lane / 4;
@@ -449,7 +453,7 @@ struct ChunkMeeting {
             }
             total += __shfl_xor_sync(0xffffffffu, total, 1);
             total += __shfl_xor_sync(0xffffffffu, total, 2);
-            if (lane % 4 == 0) found[threadIdx.x / 128][point] = total;
+            if (lane % 4 == 0) found[thread / 128][point] = total;
         }
     }
 
@@ -467,7 +471,8 @@ struct ChunkMeeting {
     WEFT_FUNCTION void multiply(const PartsTile<64, rows, p0>& early_left, const PartsTile<64, width, p1>& early_right,
                                 const PartsTile<64, rows, p2>& late_left, const PartsTile<64, width, p3>& late_right,
                                 const ChunkWeights& weights, int groups) {
-        const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, q = lane % 4, below = lane / 4, group = threadIdx.x / 128;
+        const int thread = own_thread(), warp = thread / 32 % 4, lane = thread % 32, q = lane % 4, below = lane / 4;
+        const int group = thread / 128;
         float total[2] = {}, far = 1.0f;
 #pragma unroll by_warpgroups ? 4 : 1
         for (int j = 3; j >= 0; --j) {
@@ -475,6 +480,7 @@ struct ChunkMeeting {
             float one[2][4], other[2][4];
             multiply_points(one, early_left, late_left, j * 16);
             multiply_points(other, early_right, late_right, j * 16);
+            wgmma_wait<0>(flat(one), flat(other));
 #else
             float one[2][4] = {}, other[2][4] = {};
             if (j <= warp) scores(one, early_left, late_left, warp * 16, j * 16);
@@ -487,7 +493,7 @@ struct ChunkMeeting {
 #pragma unroll
                 for (int h = 0; h < 2; ++h) made[c][h] = one[c / 2][2 * h + c % 2] * other[c / 2][2 * h + c % 2];
             }
-            if (j % groups == group) use(made, weights, warp, j, far, total);
+            if (j % groups == group) use(made, weights, thread, j, far, total);
             if (j < warp) far *= weights.block[j];
         }
 #pragma unroll
@@ -505,7 +511,7 @@ struct ChunkMeeting {
     WEFT_FUNCTION float go(const ChunkWeights& weights, const float (&decay)[64], const float (&weight)[64],
                            const float (&both)[64], const float (&early)[64], const float (&late)[64], const float (&added)[64],
                            int warps) {
-        const int b = threadIdx.x / 32, lane = threadIdx.x % 32, groups = warps / 4;
+        const int thread = own_thread(), b = thread / 32, lane = thread % 32, groups = warps / 4;
         // early states at the end of the block, with what points before that end add to late ones: by lanes, two points each
         float with[2] = {}, with_all = 0.0f, left = 1.0f;
         for (int c = b + 1; c < 4; ++c) {
@@ -556,8 +562,8 @@ struct ChunkMeeting {
 
 private:
     // What is known of the products of a warp's points with those of block j.
-    WEFT_FUNCTION void use(const float (&made)[4][2], const ChunkWeights& weights, int warp, int j, float far, float (&total)[2]) {
-        const int lane = threadIdx.x % 32, q = lane % 4, below = lane / 4;
+    WEFT_FUNCTION void use(const float (&made)[4][2], const ChunkWeights& weights, int thread, int j, float far, float (&total)[2]) {
+        const int warp = thread / 32 % 4, lane = thread % 32, q = lane % 4, below = lane / 4;
         if (j == warp) {
 #pragma unroll
             for (int c = 0; c < 4; ++c) {
@@ -623,9 +629,6 @@ template <int rows, int width, int warps> struct OuterStates {
         if (row_groups * column_groups < warps && thread / 32 >= row_groups * column_groups) return false;
         return rows / 16 % row_groups == 0 || first_row(b, thread) < rows;
     }
-
-    // A thread's number, for places that are found anew: kept, they would take registers from the products.
-    WEFT_FUNCTION static int own_thread() { return opaque(int32_t(threadIdx.x)) & (32 * warps - 1); }
 
     // Call back with the row and the column of each state, and the state.
     template <typename F> WEFT_FUNCTION void each(const F& use) {
@@ -706,10 +709,11 @@ template <int rows, int width, int warps> struct OuterStates {
     template <int lefts>
     WEFT_FUNCTION static void weighted(uint32_t (&a)[exact_parts][4], const PartsTile<64, rows, lefts>& left,
                                        const ChunkWeights& weights, int b, int k) {
+        const int q = own_thread() % 4;
         const float end = weights.to_end(k);
         float ends[4];
 #pragma unroll
-        for (int v = 0; v < 4; ++v) ends[v] = weights.after[k * 16 + v / 2 * 8 + threadIdx.x % 4 * 2 + v % 2] * end;
+        for (int v = 0; v < 4; ++v) ends[v] = weights.after[k * 16 + v / 2 * 8 + q * 2 + v % 2] * end;
         uint32_t given[lefts][4];
 #pragma unroll
         for (int p = 0; p < lefts; ++p) left.left_across(p, first_row(b), k * 16, given[p]);
