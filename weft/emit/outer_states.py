@@ -49,7 +49,7 @@ _TAKEN = (
     "added", "all", "before", "begin", "block", "both", "bring", "chunk", "chunks", "column", "each", "early", "expect",
     "fine", "first", "first_lane", "from", "h", "here", "inside", "item", "keep", "kept", "lane", "late", "left", "made",
     "memory", "n", "next", "outside", "own", "parts", "point", "points", "r", "row", "scores", "segment", "Shared", "shared",
-    "stage", "states", "stop", "sum", "sums", "thread", "v", "value", "values", "x",
+    "stage", "states", "stop", "sum", "sums", "thread", "total", "v", "value", "values", "x",
 )  # fmt: skip
 
 
@@ -569,7 +569,7 @@ class OuterEntry(ValueBody):
                 line("look(chunk + 1);")
                 line("bring(chunk + 1, stage ^ 1);" if ahead else "expect(chunk + 1);")
             line("bool fine = true;")
-            line("float next[decltype(states)::count][4];")
+            line("float next[decltype(states)::count][4], total = 0.0f;")
             if begin == "from":
                 line("if (chunk < first) fine = false;  // for its states alone, in order")
             if self.taken or self.keeps or self.meets:
@@ -581,7 +581,7 @@ class OuterEntry(ValueBody):
             with self.writer.block("if (chunk >= first)") if begin == "from" else nullcontext():
                 self.adding()
             with self.writer.block("if (__syncthreads_and(fine))"):
-                line("states.take(next);")
+                line("states.take(next, total);")
             with self.writer.block("else"):
                 line("// something is not finite: only those points are to have it that have it in order")
                 if self.single:
@@ -624,9 +624,9 @@ class OuterEntry(ValueBody):
     def adding(self) -> None:
         """The states after the points of a chunk."""
         line, (left, right) = self.writer.line, self.pair
-        line(f"fine = states.after(next, {left}, {right}, shared.weights) && fine;")
+        line(f"fine = states.after(next, total, {left}, {right}, shared.weights) && fine;")
         if not self.takes:
-            line("left *= shared.weights.total();")
+            line("left *= total;")
 
     def meet(self) -> None:
         """What early and late states make together at all points of a chunk."""

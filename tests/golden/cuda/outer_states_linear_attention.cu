@@ -126,11 +126,11 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
             bring(chunk + 1, stage ^ 1);
         }
         bool fine = true;
-        float next[decltype(states)::count][4];
-        fine = states.after(next, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
-        left *= shared.weights.total();
+        float next[decltype(states)::count][4], total = 0.0f;
+        fine = states.after(next, total, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
+        left *= total;
         if (__syncthreads_and(fine)) {
-            states.take(next);
+            states.take(next, total);
         }
         else {
             // something is not finite: only those points are to have it that have it in order
@@ -288,9 +288,9 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         if (!(point < length) || int32_t(lane) >= int32_t(v_size_3)) return;
         const int64_t e = lane;
         const int64_t t = point;
-        const float total = value;
+        const float total_2 = value;
         // linear_attention.py:37: o[b, h, t, e] = total
-        o_b_h[t * o_stride_2 + e] = total;
+        o_b_h[t * o_stride_2 + e] = total_2;
     };
     const auto write_0_pair = [&](const int32_t chunk, const int32_t row, const int64_t lane, const float (&values)[2]) {
         const int64_t point = int64_t(chunk) * 64 + row;
@@ -299,8 +299,8 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         float made[2];
         #pragma unroll
         for (int32_t v = 0; v < 2; ++v) {
-            const float total_2 = values[v];
-            made[v] = total_2;
+            const float total_3 = values[v];
+            made[v] = total_3;
         }
         const int64_t e = lane;
         weft::store<2>(static_cast<weft::bfloat16*>(o_b_h + t * o_stride_2 + e), made);
@@ -332,7 +332,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
             bring(chunk + 1, stage ^ 1);
         }
         bool fine = true;
-        float next[decltype(states)::count][4];
+        float next[decltype(states)::count][4], total = 0.0f;
         if (chunk < first) fine = false;  // for its states alone, in order
         else {
             {
@@ -357,10 +357,10 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         __syncthreads();  // what states are taken with makes room
         if (chunk + 1 < stop) bring_factors(chunk + 1);
         if (chunk >= first) {
-            fine = states.after(next, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
+            fine = states.after(next, total, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
         }
         if (__syncthreads_and(fine)) {
-            states.take(next);
+            states.take(next, total);
         }
         else {
             // something is not finite: only those points are to have it that have it in order

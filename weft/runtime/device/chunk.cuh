@@ -735,9 +735,9 @@ template <int rows, int width, int warps> struct OuterStates {
         }
     }
 
-    // next = the states after the points of a chunk; whether all are finite.
+    // next = what the points of a chunk add to the states, of which `total` is left; whether the states after them are finite.
     template <int lefts, int rights>
-    WEFT_FUNCTION bool after(float (&next)[count][4], const PartsTile<64, rows, lefts>& left,
+    WEFT_FUNCTION bool after(float (&next)[count][4], float& total, const PartsTile<64, rows, lefts>& left,
                              const PartsTile<64, width, rights>& right, const ChunkWeights& weights) const {
 #pragma unroll
         for (int b = 0; b < blocks; ++b) {
@@ -785,19 +785,22 @@ template <int rows, int width, int warps> struct OuterStates {
                 }
             }
         }
-        const float total = weights.total();
+        bool found = true;
+        total = weights.total();
 #pragma unroll
         for (int r = 0; r < count; ++r) {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) next[r][v] = total * state[r][v] + next[r][v];
+            for (int v = 0; v < 4; ++v) found = found && is_finite(total * state[r][v] + next[r][v]);
         }
-        return all_finite(next);
+        return found;
     }
-    WEFT_FUNCTION void take(const float (&next)[count][4]) {
+    // Go on with them. They are computed twice: kept until all know that they are finite, they would take registers from products.
+    WEFT_FUNCTION void take(const float (&next)[count][4], float total) {
+        const float own = opaque(total);
 #pragma unroll
         for (int r = 0; r < count; ++r) {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) state[r][v] = next[r][v];
+            for (int v = 0; v < 4; ++v) state[r][v] = own * state[r][v] + next[r][v];
         }
     }
 
