@@ -29,7 +29,6 @@ from weft.plan.arguments import Facts
 from weft.plan.outer_states import (
     CHUNK,
     DOTS,
-    LINE,
     MOST_SHARED,
     PACKET,
     Brought,
@@ -46,7 +45,7 @@ from weft.plan.outer_states import (
 )
 
 _TAKEN = (
-    "added", "all", "before", "begin", "block", "both", "bring", "chunk", "chunks", "column", "each", "early", "expect",
+    "added", "all", "before", "begin", "block", "both", "bring", "chunk", "chunks", "column", "each", "early",
     "fine", "first", "first_lane", "from", "h", "here", "inside", "item", "keep", "kept", "lane", "late", "left", "made",
     "memory", "n", "next", "outside", "own", "parts", "point", "points", "r", "row", "scores", "segment", "Shared", "shared",
     "stage", "states", "stop", "sum", "sums", "thread", "total", "v", "value", "values", "x",
@@ -258,11 +257,6 @@ class OuterEntry(ValueBody):
                 self.computed(self.places_of)
                 for value, name in self.places_of.items():
                     line(f"{name}_ahead = {self.printer.value(value)};")
-        if self.stages == 1:
-            with self.writer.block("const auto expect = [&](const int32_t chunk)", "};"):
-                line("// what the next chunk needs comes near, for which shared memory has no room yet")
-                for own in self.own:
-                    self.expect(own)
         if self.single:
             with self.writer.block("const auto bring_factors = [&](const int32_t chunk)", "};"):
                 line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.plan.threads - 1};")
@@ -322,20 +316,6 @@ class OuterEntry(ValueBody):
                     self.computed([own.value])
                     line(f"value = {self.printer.value(own.value)};")
                 line(f"{tile}.set(row, lane, value);")
-
-    def expect(self, own: Brought) -> None:
-        """Bring the lines of what is copied into the cache."""
-        line, lines = self.writer.line, -(-self.plan.widths[own.side] // LINE)
-        if own.copied is None:
-            return
-        # sides have at most two lines, and a block has as many threads at the least
-        with self.writer.block(f"if (threadIdx.x < {CHUNK * lines})"):
-            line(f"const int32_t row = int32_t(threadIdx.x) / {lines}, lane = int32_t(threadIdx.x) % {lines} * {LINE};")
-            line(f"const int64_t point = {self.point_of('row')};")
-            here = self.writer.block(f"if ({self.is_point} && lane < {self.here[own.side]})")
-            with here, self.placed("point", {own.side: "lane"}):
-                self.computed(own.copied.index)
-                line(f"weft::expect({self.address(own.copied.array, own.copied.index)});")
 
     def points(self) -> None:
         """Which rows of a chunk are points."""
@@ -567,7 +547,8 @@ class OuterEntry(ValueBody):
             line("weft::meet_for_products();")
             with self.writer.block("if (chunk + 1 < stop)"):
                 line("look(chunk + 1);")
-                line("bring(chunk + 1, stage ^ 1);" if ahead else "expect(chunk + 1);")
+                if ahead:
+                    line("bring(chunk + 1, stage ^ 1);")
             line("bool fine = true;")
             line("float next[decltype(states)::count][4], total = 0.0f;")
             if begin == "from":
@@ -613,8 +594,6 @@ class OuterEntry(ValueBody):
                 line(f"auto& dots = *reinterpret_cast<float(*)[4][{CHUNK}]>({place});")
         if self.keeps:
             line("states.leave(kept);")
-        if self.meets:
-            line("states.expect(kept);")
         for k, t in enumerate(self.taken):
             self.read(k, t)
         if self.meets:

@@ -667,13 +667,6 @@ template <int rows, int width, int warps> struct OuterStates {
             for (int v = 0; v < 4; ++v) state[r][v] = left * state[r][v] + added.lane[v];
         }
     }
-    // What was left will be found soon.
-    WEFT_FUNCTION static void expect(const float* memory) {
-#pragma unroll
-        for (int r = 0; r < count; r += 8) {  // 128 bytes of each thread
-            if (r * 32 * warps * 4 + threadIdx.x * 32 < count * 32 * warps * 4) weft::expect(memory + r * 32 * warps * 4 + threadIdx.x * 32);
-        }
-    }
     WEFT_FUNCTION void share(PartsTile<rows, width, exact_parts>& tile) const {
         const int thread = own_thread(), lane = thread % 32;
 #pragma unroll

@@ -144,13 +144,6 @@ template <typename T> WEFT_FUNCTION const T* opaque(const T* address) {
 #endif
 }
 
-// What is in global memory around an address will be asked for: 128 bytes of it come to the cache of all multiprocessors.
-template <typename T> WEFT_FUNCTION void expect(const T* address) {
-#if WEFT_ON_DEVICE
-    asm volatile("prefetch.global.L2 [%0];" : : "l"(detail::global_address(address)));
-#endif
-}
-
 // The same number, but the compiler does not know it.
 WEFT_FUNCTION int64_t opaque(int64_t value) {
 #if WEFT_ON_DEVICE
