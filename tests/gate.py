@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from weft.cli import arguments
-from weft.kernels import LIBRARY, RowKernel
+from weft.kernels import LIBRARY, linear_attention
+from weft.pytorch.kernel import Kernel
 from weft.pytorch.specs import TensorSpec
 from weft.runtime.nvrtc import Cubin, compile_cubin, gate
 
@@ -19,7 +20,7 @@ ARCHITECTURES = ("sm_80", "sm_90a")
 DTYPES = ("float32", "bfloat16")
 
 
-def programs(kernel: RowKernel) -> Iterator[tuple[str, str, Cubin]]:
+def programs(kernel: Kernel) -> Iterator[tuple[str, str, Cubin]]:
     """(dtype, architecture, what NVRTC made) of a kernel's example inputs, in every dtype and architecture."""
     example = arguments(kernel, {})
     for dtype in DTYPES:
@@ -31,12 +32,13 @@ def programs(kernel: RowKernel) -> Iterator[tuple[str, str, Cubin]]:
 
 def main() -> int:
     unfit = 0
-    for name, kernel in LIBRARY.items():
+    kernels: list[Kernel] = [*LIBRARY.values(), linear_attention]
+    for kernel in kernels:
         for dtype, arch, cubin in programs(kernel):
             problems = gate(cubin)
             unfit += bool(problems)
             facts = f"{cubin.registers} registers, {cubin.shared} bytes shared"
-            print(f"{name:20} {dtype:10} {arch:8} {facts:36} {'; '.join(problems) or 'fit'}", flush=True)
+            print(f"{kernel.name:20} {dtype:10} {arch:8} {facts:36} {'; '.join(problems) or 'fit'}", flush=True)
     return 1 if unfit else 0
 
 

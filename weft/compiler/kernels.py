@@ -497,9 +497,9 @@ def _launch_outer(
     return tuple(
         Launch(
             variant, step.entry, grid, block, partial=partial, parts=extents.parts,
-            shared=outer_bytes(function, found, plan, variant.facts, step),
+            shared=outer_bytes(function, found, plan, variant.facts, step), dependent=k > 0,
         )
-        for step in outer_steps(found, plan, kernel_entry(nest.name))
+        for k, step in enumerate(outer_steps(found, plan, kernel_entry(nest.name)))
     )  # fmt: skip
 
 

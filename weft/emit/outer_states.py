@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
+from weft.emit.dependent import Dependence, dependences, include
 from weft.emit.expressions import SUM, memory_type
 from weft.emit.names import Names, kernel_entry
+from weft.emit.subscripts import coefficient
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
@@ -22,6 +24,7 @@ from weft.graph.outer_states import Meeting, OuterStates, Taken
 from weft.graph.tile import Fold, Map, Read, Write, uses_of_write
 from weft.loops.ir import Const, Expr, Function, Let, Ref, Store, trapping
 from weft.loops.schedule import Nest
+from weft.loops.types import INT64
 from weft.plan.arguments import Facts
 from weft.plan.outer_states import (
     CHUNK,
@@ -42,10 +45,10 @@ from weft.plan.outer_states import (
 )
 
 _TAKEN = (
-    "Shared", "added", "all", "before", "block", "both", "bring", "chunk", "chunks", "column", "each", "early", "fine", "first",
-    "first_lane", "from", "h", "here", "item", "keep", "kept", "lane", "late", "left", "made", "memory", "n", "next", "outside",
-    "own", "parts", "point", "points", "r", "row", "segment", "shared", "stage", "states", "stop", "sum", "sums", "thread",
-    "v", "value", "values", "x",
+    "added", "all", "before", "begin", "block", "both", "bring", "chunk", "chunks", "column", "each", "early",
+    "fine", "first", "first_lane", "from", "h", "here", "inside", "item", "keep", "kept", "lane", "late", "left", "made",
+    "memory", "n", "next", "outside", "own", "parts", "point", "points", "r", "row", "scores", "segment", "Shared", "shared",
+    "stage", "states", "stop", "sum", "sums", "thread", "total", "v", "value", "values", "x",
 )  # fmt: skip
 
 
@@ -60,12 +63,14 @@ def emit(function: Function, nest: Nest, found: OuterStates, plan: OuterPlan, fa
     large = varies | {s.name for s in function.scalars}
     steps = outer_steps(found, plan, kernel_entry(nest.name))
     names = [step.entry for step in steps]
-    for step in steps:
+    launches = dependences([k > 0 for k, _ in enumerate(steps)])
+    include(writer, launches)
+    for step, dependence in zip(steps, launches, strict=True):
         writer.line()
         OuterEntry(
             function, own, facts, writer, Names(frozenset({*_TAKEN, *names})), {}, {}, varies, large,
             axes=found.found.axes, values=found.found.values, found=found, plan=plan, step=step,
-        ).emit()  # fmt: skip
+        ).emit(dependence)  # fmt: skip
     return writer.text()
 
 
@@ -99,7 +104,7 @@ class OuterEntry(ValueBody):
 
     # ---------------------------------------------------------------- the kernel
 
-    def emit(self) -> None:
+    def emit(self, dependence: Dependence) -> None:
         given = parameters(self.function, self.nest, self.facts, self)
         for g in self.found.growths if self.plan.shared else ():
             own = g.scan.names[0]
@@ -113,6 +118,7 @@ class OuterEntry(ValueBody):
         lines = ",\n    ".join(given)
         bounds = f"{self.plan.threads}, {self.resident}"
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {self.step.entry}(\n    {lines})'):
+            dependence.begin(self.writer)
             self.body()
 
     @property
@@ -200,17 +206,12 @@ class OuterEntry(ValueBody):
                 self.tiles[own.value] = self.fresh.fresh(f"{wanted}_tile")
                 line(f"weft::PartsTile<{CHUNK}, {plan.widths[own.side]}, {own.parts}> {self.tiles[own.value]}[{own.stages}];")
             of_states = f"weft::PartsTile<{rows}, {columns}, weft::exact_parts> states;"
-            if self.meets:
-                with self.writer.block("union", "};"):
-                    line(of_states)
-                    line("weft::MeetingTable table;")
-            else:
-                line(of_states if self.takes else f"float states[{rows * columns}];")
+            line(of_states if self.takes else f"float states[{rows * columns}];")
             line("weft::ChunkWeights weights;")
             if self.meets:
                 line("weft::ChunkMeeting meeting;")
             for name in self.places_of.values():
-                line(f"float {name}[{self.stages}][{CHUNK}];")
+                line(f"alignas(16) float {name}[{self.stages}][{CHUNK}];")
         line("extern __shared__ __align__(1024) unsigned char memory[];")
         size = shared_bytes(self.function, self.found, plan, self.facts, self.step)
         line(f"static_assert(sizeof(Shared) <= {size});")
@@ -240,35 +241,48 @@ class OuterEntry(ValueBody):
             line(f"float {name}_ahead = 1.0f;")
         with self.writer.block("const auto bring = [&](const int32_t chunk, const int32_t stage)", "};"):
             line("// found anew for each chunk: places of all copies would take registers from the products")
-            line("const int32_t thread = weft::opaque(int32_t(threadIdx.x));")
+            line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.plan.threads - 1};")
+            self.points()
             for own in self.own:
                 if own.stages > 1 or self.stages == 1:
                     self.bring(own)
             line("weft::commit_copies();")
-            with self.writer.block(f"if (threadIdx.x < {CHUNK})"):
-                line(f"const int64_t point = {self.point_of('threadIdx.x')};")
-                line(f"const bool here = {self.is_point};")
-                for name in self.places_of.values():  # points that are none add nothing, and leave all as it is
-                    line(f"{name}_ahead = 1.0f;")
-                with self.writer.block("if (here)"), self.placed("point"):
-                    self.computed(self.places_of)
-                    for value, name in self.places_of.items():
-                        line(f"{name}_ahead = {self.printer.value(value)};")
+        with self.writer.block("const auto look = [&](const int32_t chunk)", "};"):
+            line(f"if (threadIdx.x >= {2 * CHUNK}) return;")
+            line(f"const int64_t point = {self.point_of(f'threadIdx.x % {CHUNK}')};")
+            line(f"const bool here = {self.is_point};")
+            for name in self.places_of.values():  # points that are none add nothing, and leave all as it is
+                line(f"{name}_ahead = 1.0f;")
+            with self.writer.block("if (here)"), self.placed("point"):
+                self.computed(self.places_of)
+                for value, name in self.places_of.items():
+                    line(f"{name}_ahead = {self.printer.value(value)};")
         if self.single:
             with self.writer.block("const auto bring_factors = [&](const int32_t chunk)", "};"):
-                line("const int32_t thread = weft::opaque(int32_t(threadIdx.x));")
+                line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.plan.threads - 1};")
+                self.points()
                 for own in self.single:
                     self.bring(own)
                 line("weft::commit_copies();")
         with self.writer.block("const auto keep = [&](const int32_t stage)", "};"):
-            line(f"if (threadIdx.x >= {CHUNK}) return;")
-            for name in self.places_of.values():
-                line(f"shared.{name}[stage][threadIdx.x] = {name}_ahead;")
+            with self.writer.block(f"if (threadIdx.x < {CHUNK})"):
+                for name in self.places_of.values():
+                    line(f"shared.{name}[stage][threadIdx.x] = {name}_ahead;")
+            line("__syncwarp();")
+            reads = "true" if self.taken or self.meets else "false"
+            given = [self.number("decay"), self.ahead("decay"), self.ahead("weight")]
+            self.writer.wrapped(f"shared.weights.weigh<{reads}>(", given, ");")
+            if self.meets:
+                line(f"shared.meeting.weigh({self.ahead('early_decay')}, {self.ahead('early_weight')});")
 
     @property
     def single(self) -> list[Brought]:
         """What has a place for one chunk, while others have more."""
         return [own for own in self.own if own.stages < self.stages]
+
+    def ahead(self, name: str) -> str:
+        """A number of a thread's point of the next chunk."""
+        return f"{self.places_of[self.numbers[name]]}_ahead"
 
     def number(self, name: str) -> str:
         """Where the numbers of a chunk's points are."""
@@ -278,6 +292,10 @@ class OuterEntry(ValueBody):
         line, plan = self.writer.line, self.plan
         width, tile, packet = plan.widths[own.side], self.tile_of(own.value), PACKET if own.copied else 1
         items = CHUNK * width // packet
+        rows = plan.threads * packet // width  # of the threads' packets at once
+        if own.copied is not None and items % plan.threads == 0 and (step := self.step_of(own.copied, rows)) is not None:
+            self.bring_in_steps(own.copied, own.side, tile, rows, step)
+            return
         line("#pragma unroll" if own.copied else "#pragma unroll 4")
         with self.writer.block(f"for (int32_t n = 0; n < {-(-items // plan.threads)}; ++n)"):
             line(f"const int32_t item = thread + n * {plan.threads};")
@@ -299,6 +317,41 @@ class OuterEntry(ValueBody):
                     line(f"value = {self.printer.value(own.value)};")
                 line(f"{tile}.set(row, lane, value);")
 
+    def points(self) -> None:
+        """Which rows of a chunk are points."""
+        if self.before:
+            self.writer.line(f"const int32_t begin = chunk == 0 ? {self.before} : 0;")
+        else:
+            left_over = f"{self.count} - int64_t(chunk) * {CHUNK}"
+            self.writer.line(f"const int32_t points = int32_t(weft::minimum<int64_t>({CHUNK}, {left_over}));")
+
+    def step_of(self, read: Read, rows: int) -> str | None:
+        """How many elements are from a packet of a thread to its next one, so many rows further on; None where what is read
+        lies in no such steps."""
+        if CHUNK % rows or any(True for _ in self.needed(read.index)):
+            return None
+        by = [coefficient(i, self.along.name) for i in read.index]
+        if None in by:
+            return None
+        turn = -rows if self.growth.scan.reverse else rows
+        return self.offset(read.array, tuple(Const(n * turn, INT64) for n in by if n is not None))
+
+    def bring_in_steps(self, read: Read, side: int, tile: str, rows: int, step: str) -> None:
+        """Copies of packets, whose places a thread finds once."""
+        line, across = self.writer.line, self.plan.widths[side] // PACKET
+        with self.writer.block(""):
+            line(f"const int32_t row = thread / {across}, lane = thread % {across} * {PACKET};")
+            line(f"const int64_t point = {self.point_of('row')};")
+            line(f"const bool inside = lane < {self.here[side]};")
+            with self.placed("point", {side: "lane"}):
+                self.writer.cite(read.location)
+                line(f"const auto* const from = {self.address(read.array, read.index)};")
+            line("#pragma unroll")
+            with self.writer.block(f"for (int32_t n = 0; n < {CHUNK // rows}; ++n)"):
+                own = f"row + n * {rows}"
+                here = f"{own} >= begin" if self.before else f"{own} < points"
+                line(f"{tile}.copy({own}, lane, from + n * ({step}), inside && {here});")
+
     def point_of(self, row: str) -> str:
         """The number of a point, of its row in a chunk."""
         return f"int64_t(chunk) * {CHUNK} + {row}" + (f" - {self.before}" if self.before else "")
@@ -317,34 +370,34 @@ class OuterEntry(ValueBody):
     # ---------------------------------------------------------------- what is written
 
     def writing(self) -> None:
-        """What threads do with sums that they have at a point: of one place, and of a packet where something is written so."""
+        """What threads do with sums that they have at a point: of one place, and of two where something is written so."""
         line = self.writer.line
         for k, t in enumerate(self.taken):
             (side,) = {0, 1} - {self.found.sides.index(t.over)}
-            place, writes = "const int32_t chunk, const int32_t row, const int32_t lane", self.writes_of(t)
-            packets = [w for w in writes if self.in_packets(w, side)]
-            one, whole = (f"const auto write_{k}{name} = [&]({place}, {given})" for name, given in
-                          (("", "const float value"), ("_packet", f"const float (&values)[{PACKET}]")))  # fmt: skip
+            place, writes = "const int32_t chunk, const int32_t row, const int64_t lane", self.writes_of(t)
+            pairs = [w for w in writes if self.in_pairs(w, side)]
+            one, both = (f"const auto write_{k}{name} = [&]({place}, {given})" for name, given in
+                         (("", "const float value"), ("_pair", "const float (&values)[2]")))  # fmt: skip
             with self.writer.block(one, "};"):
                 line(f"const int64_t point = {self.point_of('row')};")
-                line(f"if (!({self.is_point}) || lane >= {self.here[side]}) return;")
+                line(f"if (!({self.is_point}) || int32_t(lane) >= {self.here[side]}) return;")
                 with self.placed("point", {side: "lane"}):
                     for w in writes:
                         self.with_sum(t.fold, "value", partial(self.write, w), uses_of_write(w))
-            if not packets:
+            if not pairs:
                 continue
-            with self.writer.block(whole, "};"):
+            with self.writer.block(both, "};"):
                 line(f"const int64_t point = {self.point_of('row')};")
-                line(f"if (!({self.is_point}) || lane >= {self.here[side]}) return;")
+                line(f"if (!({self.is_point}) || int32_t(lane) >= {self.here[side]}) return;")
                 with self.placed("point"):
-                    for w in packets:
-                        self.write_packet(w, t, side)
-                if len(packets) < len(writes):
+                    for w in pairs:
+                        self.write_pair(w, t, side)
+                if len(pairs) < len(writes):
                     line("#pragma unroll")
-                    lanes = self.writer.block(f"for (int32_t v = 0; v < {PACKET}; ++v)")
+                    lanes = self.writer.block("for (int32_t v = 0; v < 2; ++v)")
                     with lanes, self.placed("point", {side: "lane + v"}):
                         for w in writes:
-                            if w not in packets:
+                            if w not in pairs:
                                 self.with_sum(t.fold, "values[v]", partial(self.write, w), uses_of_write(w))
         for k, m in enumerate(self.found.meetings if self.meets else ()):
             given = "const int32_t chunk, const int32_t row, const float sum"
@@ -358,19 +411,20 @@ class OuterEntry(ValueBody):
     def writes_of(self, needed: Taken | Meeting) -> list[Write]:
         return [w for w, of in self.found.writes if of is needed]
 
-    def in_packets(self, w: Write, side: int) -> bool:
+    def in_pairs(self, w: Write, side: int) -> bool:
+        """Whether two neighbours are stored by one instruction: an instruction of a warp has all bytes of eight runs then."""
         return w.guard is None and is_packets(w, self.found, self.plan, self.found.sides[side], self.facts)
 
-    def write_packet(self, w: Write, taken: Taken, side: int) -> None:
+    def write_pair(self, w: Write, taken: Taken, side: int) -> None:
         line = self.writer.line
         type_ = memory_type(self.function.array(w.array).dtype)
-        line(f"float made[{PACKET}];")
+        line("float made[2];")
         line("#pragma unroll")
-        with self.writer.block(f"for (int32_t v = 0; v < {PACKET}; ++v)"), self.placed(sides={side: "lane + v"}):
+        with self.writer.block("for (int32_t v = 0; v < 2; ++v)"), self.placed(sides={side: "lane + v"}):
             made = lambda: line(f"made[v] = {self.printer.value(w.value)};")  # noqa: E731
             self.with_sum(taken.fold, "values[v]", made, uses_of_write(w))
         with self.placed(sides={side: "lane"}):
-            line(f"weft::store<{PACKET}>(static_cast<{type_}*>({self.address(w.array, w.index)}), made);")
+            line(f"weft::store<2>(static_cast<{type_}*>({self.address(w.array, w.index)}), made);")
 
     def with_sum(self, fold: Fold, value: str, use: Callable[[], None], exprs: Sequence[Expr]) -> None:
         """What is done with the result of a fold, which has this value."""
@@ -481,6 +535,7 @@ class OuterEntry(ValueBody):
         line, ahead = self.writer.line, self.stages > 1
         begin = "from" if self.takes and self.plan.shared else "first"
         with self.writer.block(f"if ({begin} < stop)"):
+            line(f"look({begin});")
             line(f"bring({begin}, 0);")
             line("keep(0);")
             if self.single:
@@ -489,14 +544,13 @@ class OuterEntry(ValueBody):
             line("states.share(shared.states);")
         with self.writer.block(f"for (int32_t chunk = {begin}; chunk < stop; ++chunk)"):
             line(f"const int32_t stage = {f'(chunk - {begin}) % 2' if ahead else '0'};")
-            line("weft::wait_copies<0>();")
-            line("__syncthreads();")
-            if ahead:
-                line("if (chunk + 1 < stop) bring(chunk + 1, stage ^ 1);")
-            line(f"shared.weights.weigh({self.number('decay')}, {self.number('weight')});")
-            line("__syncthreads();")
+            line("weft::meet_for_products();")
+            with self.writer.block("if (chunk + 1 < stop)"):
+                line("look(chunk + 1);")
+                if ahead:
+                    line("bring(chunk + 1, stage ^ 1);")
             line("bool fine = true;")
-            line("float next[decltype(states)::count][4];")
+            line("float next[decltype(states)::count][4], total = 0.0f;")
             if begin == "from":
                 line("if (chunk < first) fine = false;  // for its states alone, in order")
             if self.taken or self.keeps or self.meets:
@@ -508,7 +562,7 @@ class OuterEntry(ValueBody):
             with self.writer.block("if (chunk >= first)") if begin == "from" else nullcontext():
                 self.adding()
             with self.writer.block("if (__syncthreads_and(fine))"):
-                line("states.take(next);")
+                line("states.take(next, total);")
             with self.writer.block("else"):
                 line("// something is not finite: only those points are to have it that have it in order")
                 if self.single:
@@ -549,9 +603,9 @@ class OuterEntry(ValueBody):
     def adding(self) -> None:
         """The states after the points of a chunk."""
         line, (left, right) = self.writer.line, self.pair
-        line(f"fine = states.after(next, {left}, {right}, shared.weights) && fine;")
+        line(f"fine = states.after(next, total, {left}, {right}, shared.weights) && fine;")
         if not self.takes:
-            line("left *= shared.weights.total();")
+            line("left *= total;")
 
     def meet(self) -> None:
         """What early and late states make together at all points of a chunk."""
@@ -569,21 +623,23 @@ class OuterEntry(ValueBody):
             line("__syncthreads();")
             line(f"weft::ChunkMeeting::across(shared.meeting.of_early, {late[0]}, shared.states, {late[1]}, {groups});")
         else:
-            line(f"for (int32_t n = threadIdx.x; n < {groups * CHUNK}; n += {self.plan.threads}) {{")
-            line(f"    shared.meeting.of_early[n / {CHUNK}][n % {CHUNK}] = dots[n / {CHUNK}][{CHUNK - 1} - n % {CHUNK}];")
-            line("}")
+            line("const int32_t thread = weft::own_thread();")
+            with self.writer.block(f"if (thread < {groups * CHUNK})"):
+                place = f"thread / {CHUNK}", f"thread % {CHUNK}"
+                line(f"shared.meeting.of_early[{place[0]}][{place[1]}] = dots[{place[0]}][{CHUNK - 1} - {place[1]}];")
+        factors = [self.number(n) for n in ("early_decay", "early_weight")]
         for k, _ in enumerate(self.found.meetings):
+            if k:
+                line("__syncthreads();")
+            self.writer.wrapped("shared.meeting.multiply(", [*early, *late, "shared.weights", str(groups)], ");")
             line("__syncthreads();")
-            self.writer.wrapped("shared.meeting.multiply(", ["shared.table", *early, *late, str(groups)], ");")
-            line("__syncthreads();")
-            own = ("early_decay", "early_weight", *(f"met_{k}_{c}" for c in ("11", "10", "01", "00")))
-            given = ["shared.table", "shared.weights", *map(self.number, own), str(self.plan.warps)]
-            self.writer.wrapped("shared.meeting.go(", given, ");")
-            line("__syncthreads();")
-            with self.writer.block(f"if (threadIdx.x < {CHUNK})"):
-                line("const float sum = shared.meeting.sum(shared.table, threadIdx.x);")
+            own = [*factors, *(self.number(f"met_{k}_{c}") for c in ("11", "10", "01", "00"))]
+            with self.writer.block(f"if (threadIdx.x < {2 * CHUNK})"):
+                given = ["shared.weights", *own, str(self.plan.warps)]
+                self.writer.wrapped("const float sum = shared.meeting.go(", given, ");")
                 line("fine = weft::is_finite(sum) && fine;")
-                line(f"write_met_{k}(chunk, threadIdx.x, sum);")
+                line("const int32_t point = int32_t(threadIdx.x) / 32 * 16 + int32_t(threadIdx.x) % 32;")
+                line(f"if (threadIdx.x % 32 < 16) write_met_{k}(chunk, point, sum);")
 
     def read(self, k: int, taken: Taken) -> None:
         """What is taken of the states at all points of a chunk."""
@@ -593,38 +649,33 @@ class OuterEntry(ValueBody):
         groups = plan.warps // 4
         width = plan.widths[1 - over] // groups
         with self.writer.block(""):
-            line(f"float sums[{width // 8}][4];")
+            line(f"float sums[{width // 8}][4], scores[8][4];")
             first = f"int32_t(threadIdx.x) / 128 * {width}" if groups > 1 else "0"
             line(f"const int32_t first_lane = {first};")
             own = "true" if taken.own is not None else "false"
             factor = self.tile_of(taken.factor)
-            line(f"weft::read_states<{'false' if over else 'true'}>(sums, {factor}, shared.states, first_lane);")
+            given = ["sums", "scores", factor, inner, "shared.states", "first_lane"]
+            self.writer.wrapped(f"weft::read_states<{'false' if over else 'true'}>(", given, ");")
             if taken is self.found.dotted(self.step.growth) and (far := self.found.met(taken)) is not None:
                 place = "shared.meeting.of_late" if self.meets else "dots"
                 line(f"weft::ChunkMeeting::dots({place}, sums, {self.tile_of(far)}, first_lane);")
-            given = ["sums", factor, inner, outer, "shared.weights", self.number(f"before_{k}")]
+            given = ["sums", "scores", factor, inner, outer, "shared.weights", self.number(f"before_{k}")]
             given += [self.number(f"before_{k}" if taken.own is None else f"own_{k}"), "first_lane"]
             self.writer.wrapped(f"fine = weft::read_points<{own}>(", given, ") && fine;")
             (side,) = {0, 1} - {over}
-            packets = any(self.in_packets(w, side) for w in self.writes_of(taken))
-            line("const int32_t row = int32_t(threadIdx.x) / 32 % 4 * 16 + int32_t(threadIdx.x) % 32 / 4;")
-            line("const int32_t lane = first_lane + int32_t(threadIdx.x) % 4 * "
-                 + ("8;" if packets and width % 32 == 0 else "2;"))  # fmt: skip
-            if packets and width % 32 == 0:
-                line("weft::exchange_quads(reinterpret_cast<float(&)[sizeof(sums) / 4]>(sums));")
-                line("#pragma unroll")
-                with self.writer.block(f"for (int32_t r = 0; r < {width // 8}; r += 4)"):
-                    line("#pragma unroll")
-                    with self.writer.block("for (int32_t h = 0; h < 2; ++h)"):
-                        pairs = ", ".join(f"sums[r + {i}][2 * h + {v}]" for i in range(4) for v in range(2))
-                        line(f"const float values[{PACKET}] = {{{pairs}}};")
-                        line(f"write_{k}_packet(chunk, row + 8 * h, lane + r * 8, values);")
-            else:
+            line("const int32_t thread = weft::own_thread();")
+            line("const int32_t row = thread / 32 % 4 * 16 + thread % 32 / 4;")
+            line("const int64_t lane = first_lane + thread % 4 * 2;  // so that places are found once")
+            line("#pragma unroll")
+            with self.writer.block("for (int32_t h = 0; h < 2; ++h)"):
                 line("#pragma unroll")
                 with self.writer.block(f"for (int32_t r = 0; r < {width // 8}; ++r)"):
-                    line("#pragma unroll")
-                    with self.writer.block("for (int32_t v = 0; v < 4; ++v)"):
-                        line(f"write_{k}(chunk, row + v / 2 * 8, lane + r * 8 + v % 2, sums[r][v]);")
+                    if any(self.in_pairs(w, side) for w in self.writes_of(taken)):
+                        line("const float values[2] = {sums[r][2 * h], sums[r][2 * h + 1]};")
+                        line(f"write_{k}_pair(chunk, row + 8 * h, lane + r * 8, values);")
+                    else:
+                        for v in range(2):
+                            line(f"write_{k}(chunk, row + 8 * h, lane + r * 8 + {v}, sums[r][2 * h + {v}]);")
 
     def end(self) -> None:
         """What is known after a block's last point."""

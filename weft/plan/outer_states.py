@@ -25,8 +25,8 @@ RESIDENT = 12  # warps of a multiprocessor, where shared memory has room
 DOTS = 4 * CHUNK  # of early states at the points of a chunk, by groups of four warps
 MOST_SHARED = 224 * 1024  # of blocks that registers are to leave room for
 _ALIGNED = 1024  # bytes of shared memory of which tiles begin at a multiple
-_WEIGHTS, _MEETING = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32)  # bytes of ChunkWeights, and of ChunkMeeting
-_TABLE = 4 * 64 * 65  # bytes of MeetingTable
+# Bytes of ChunkWeights, and of ChunkMeeting.
+_WEIGHTS, _MEETING = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32 + 64 + 4 + 4 * 16 * 17 + 4 * 64 + 4 * 64)
 _LARGEST_GRID = (1 << 31) - 1
 
 
@@ -184,9 +184,8 @@ def tile_bytes(rows: int, width: int, parts: int) -> int:
 
 def shared_bytes(function: Function, found: OuterStates, plan: OuterPlan, facts: Facts, step: OuterStep) -> int:
     """Of all that a block has in shared memory."""
-    states, more = tile_bytes(*plan.widths, PARTS) if step.takes else math.prod(plan.widths) * 4, 0
-    if meets(found, step):  # what points make together takes the place of states
-        states, more = max(states, -(-_TABLE // _ALIGNED) * _ALIGNED), _MEETING
+    states = tile_bytes(*plan.widths, PARTS) if step.takes else math.prod(plan.widths) * 4
+    more = _MEETING if meets(found, step) else 0
     own = brought(function, found, plan, facts, step)
     tiles = sum(o.stages * tile_bytes(CHUNK, plan.widths[o.side], o.parts) for o in own)
     size = tiles + step.stages(plan) * CHUNK * 4 * len({*numbers(found, step).values()}) + states + _WEIGHTS + more

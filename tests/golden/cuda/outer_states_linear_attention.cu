@@ -1,4 +1,5 @@
 #include "weft/chunk.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
     const weft::bfloat16* __restrict__ q,
@@ -28,6 +29,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
     float* state_before_sums,
     float* state_before_left,
     const int64_t parts) {
+    weft::allow_launch_after();
     // a block has 64 x 64 states, and goes through its points 64 at a time
     const int32_t segment = int32_t(blockIdx.x % parts);
     const int64_t b = int64_t(blockIdx.x / parts) / heads;
@@ -41,8 +43,8 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
         weft::PartsTile<64, 64, 1> v_tile[2];
         float states[4096];
         weft::ChunkWeights weights;
-        float weight[2][64];
-        float decay[2][64];
+        alignas(16) float weight[2][64];
+        alignas(16) float decay[2][64];
     };
     extern __shared__ __align__(1024) unsigned char memory[];
     static_assert(sizeof(Shared) <= 57344);
@@ -56,69 +58,79 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
     float decay_ahead = 1.0f;
     const auto bring = [&](const int32_t chunk, const int32_t stage) {
         // found anew for each chunk: places of all copies would take registers from the products
-        const int32_t thread = weft::opaque(int32_t(threadIdx.x));
-        #pragma unroll
-        for (int32_t n = 0; n < 4; ++n) {
-            const int32_t item = thread + n * 128;
-            const int32_t row = item / 8, lane = item % 8 * 8;
+        const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & 127;
+        const int32_t points = int32_t(weft::minimum<int64_t>(64, length - int64_t(chunk) * 64));
+        {
+            const int32_t row = thread / 8, lane = thread % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
-            const bool here = point < length && lane < int32_t(width);
+            const bool inside = lane < int32_t(width);
             const int64_t d = lane;
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            shared.k_tile[stage].copy(row, lane, k_b_h + t * k_stride_2 + d, here);
+            const auto* const from = k_b_h + t * k_stride_2 + d;
+            #pragma unroll
+            for (int32_t n = 0; n < 4; ++n) {
+                shared.k_tile[stage].copy(row + n * 16, lane, from + n * (16 * k_stride_2), inside && row + n * 16 < points);
+            }
         }
-        #pragma unroll
-        for (int32_t n = 0; n < 4; ++n) {
-            const int32_t item = thread + n * 128;
-            const int32_t row = item / 8, lane = item % 8 * 8;
+        {
+            const int32_t row = thread / 8, lane = thread % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
-            const bool here = point < length && lane < int32_t(v_size_3);
+            const bool inside = lane < int32_t(v_size_3);
             const int64_t e = lane;
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            shared.v_tile[stage].copy(row, lane, v_b_h + t * v_stride_2 + e, here);
+            const auto* const from = v_b_h + t * v_stride_2 + e;
+            #pragma unroll
+            for (int32_t n = 0; n < 4; ++n) {
+                shared.v_tile[stage].copy(row + n * 16, lane, from + n * (16 * v_stride_2), inside && row + n * 16 < points);
+            }
         }
         weft::commit_copies();
-        if (threadIdx.x < 64) {
-            const int64_t point = int64_t(chunk) * 64 + threadIdx.x;
-            const bool here = point < length;
+    };
+    const auto look = [&](const int32_t chunk) {
+        if (threadIdx.x >= 128) return;
+        const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
+        const bool here = point < length;
+        weight_ahead = 1.0f;
+        decay_ahead = 1.0f;
+        if (here) {
+            const int64_t t = point;
+            // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
+            const float g_value = g_b_h[t];
+            const float exp = weft::exp(g_value);
             weight_ahead = 1.0f;
-            decay_ahead = 1.0f;
-            if (here) {
-                const int64_t t = point;
-                // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-                const float g_value = g_b_h[t];
-                const float exp = weft::exp(g_value);
-                weight_ahead = 1.0f;
-                decay_ahead = exp;
-            }
+            decay_ahead = exp;
         }
     };
     const auto keep = [&](const int32_t stage) {
-        if (threadIdx.x >= 64) return;
-        shared.weight[stage][threadIdx.x] = weight_ahead;
-        shared.decay[stage][threadIdx.x] = decay_ahead;
+        if (threadIdx.x < 64) {
+            shared.weight[stage][threadIdx.x] = weight_ahead;
+            shared.decay[stage][threadIdx.x] = decay_ahead;
+        }
+        __syncwarp();
+        shared.weights.weigh<false>(shared.decay[stage], decay_ahead, weight_ahead);
     };
     states.clear();
     float left = 1.0f;
     if (first < stop) {
+        look(first);
         bring(first, 0);
         keep(0);
     }
     for (int32_t chunk = first; chunk < stop; ++chunk) {
         const int32_t stage = (chunk - first) % 2;
-        weft::wait_copies<0>();
-        __syncthreads();
-        if (chunk + 1 < stop) bring(chunk + 1, stage ^ 1);
-        shared.weights.weigh(shared.decay[stage], shared.weight[stage]);
-        __syncthreads();
+        weft::meet_for_products();
+        if (chunk + 1 < stop) {
+            look(chunk + 1);
+            bring(chunk + 1, stage ^ 1);
+        }
         bool fine = true;
-        float next[decltype(states)::count][4];
-        fine = states.after(next, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
-        left *= shared.weights.total();
+        float next[decltype(states)::count][4], total = 0.0f;
+        fine = states.after(next, total, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
+        left *= total;
         if (__syncthreads_and(fine)) {
-            states.take(next);
+            states.take(next, total);
         }
         else {
             // something is not finite: only those points are to have it that have it in order
@@ -168,6 +180,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     float* state_before_sums,
     float* state_before_left,
     const int64_t parts) {
+    weft::await_launch_before();
     // a block has 64 x 64 states, and goes through its points 64 at a time
     const int32_t segment = int32_t(blockIdx.x % parts);
     const int64_t b = int64_t(blockIdx.x / parts) / heads;
@@ -184,8 +197,8 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         weft::PartsTile<64, 64, 1> q_tile[1];
         weft::PartsTile<64, 64, weft::exact_parts> states;
         weft::ChunkWeights weights;
-        float weight[2][64];
-        float decay[2][64];
+        alignas(16) float weight[2][64];
+        alignas(16) float decay[2][64];
     };
     extern __shared__ __align__(1024) unsigned char memory[];
     static_assert(sizeof(Shared) <= 73728);
@@ -199,86 +212,98 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     float decay_ahead = 1.0f;
     const auto bring = [&](const int32_t chunk, const int32_t stage) {
         // found anew for each chunk: places of all copies would take registers from the products
-        const int32_t thread = weft::opaque(int32_t(threadIdx.x));
-        #pragma unroll
-        for (int32_t n = 0; n < 4; ++n) {
-            const int32_t item = thread + n * 128;
-            const int32_t row = item / 8, lane = item % 8 * 8;
+        const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & 127;
+        const int32_t points = int32_t(weft::minimum<int64_t>(64, length - int64_t(chunk) * 64));
+        {
+            const int32_t row = thread / 8, lane = thread % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
-            const bool here = point < length && lane < int32_t(width);
+            const bool inside = lane < int32_t(width);
             const int64_t d = lane;
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            shared.k_tile[stage].copy(row, lane, k_b_h + t * k_stride_2 + d, here);
+            const auto* const from = k_b_h + t * k_stride_2 + d;
+            #pragma unroll
+            for (int32_t n = 0; n < 4; ++n) {
+                shared.k_tile[stage].copy(row + n * 16, lane, from + n * (16 * k_stride_2), inside && row + n * 16 < points);
+            }
         }
-        #pragma unroll
-        for (int32_t n = 0; n < 4; ++n) {
-            const int32_t item = thread + n * 128;
-            const int32_t row = item / 8, lane = item % 8 * 8;
+        {
+            const int32_t row = thread / 8, lane = thread % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
-            const bool here = point < length && lane < int32_t(v_size_3);
+            const bool inside = lane < int32_t(v_size_3);
             const int64_t e = lane;
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            shared.v_tile[stage].copy(row, lane, v_b_h + t * v_stride_2 + e, here);
+            const auto* const from = v_b_h + t * v_stride_2 + e;
+            #pragma unroll
+            for (int32_t n = 0; n < 4; ++n) {
+                shared.v_tile[stage].copy(row + n * 16, lane, from + n * (16 * v_stride_2), inside && row + n * 16 < points);
+            }
         }
         weft::commit_copies();
-        if (threadIdx.x < 64) {
-            const int64_t point = int64_t(chunk) * 64 + threadIdx.x;
-            const bool here = point < length;
+    };
+    const auto look = [&](const int32_t chunk) {
+        if (threadIdx.x >= 128) return;
+        const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
+        const bool here = point < length;
+        weight_ahead = 1.0f;
+        decay_ahead = 1.0f;
+        if (here) {
+            const int64_t t = point;
+            // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
+            const float g_value = g_b_h[t];
+            const float exp = weft::exp(g_value);
             weight_ahead = 1.0f;
-            decay_ahead = 1.0f;
-            if (here) {
-                const int64_t t = point;
-                // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-                const float g_value = g_b_h[t];
-                const float exp = weft::exp(g_value);
-                weight_ahead = 1.0f;
-                decay_ahead = exp;
-            }
+            decay_ahead = exp;
         }
     };
     const auto bring_factors = [&](const int32_t chunk) {
-        const int32_t thread = weft::opaque(int32_t(threadIdx.x));
-        #pragma unroll
-        for (int32_t n = 0; n < 4; ++n) {
-            const int32_t item = thread + n * 128;
-            const int32_t row = item / 8, lane = item % 8 * 8;
+        const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & 127;
+        const int32_t points = int32_t(weft::minimum<int64_t>(64, length - int64_t(chunk) * 64));
+        {
+            const int32_t row = thread / 8, lane = thread % 8 * 8;
             const int64_t point = int64_t(chunk) * 64 + row;
-            const bool here = point < length && lane < int32_t(width);
+            const bool inside = lane < int32_t(width);
             const int64_t d = lane;
             const int64_t t = point;
             // linear_attention.py:36: total += q[b, h, t, d] * state[d]
-            shared.q_tile[0].copy(row, lane, q_b_h + t * q_stride_2 + d, here);
+            const auto* const from = q_b_h + t * q_stride_2 + d;
+            #pragma unroll
+            for (int32_t n = 0; n < 4; ++n) {
+                shared.q_tile[0].copy(row + n * 16, lane, from + n * (16 * q_stride_2), inside && row + n * 16 < points);
+            }
         }
         weft::commit_copies();
     };
     const auto keep = [&](const int32_t stage) {
-        if (threadIdx.x >= 64) return;
-        shared.weight[stage][threadIdx.x] = weight_ahead;
-        shared.decay[stage][threadIdx.x] = decay_ahead;
+        if (threadIdx.x < 64) {
+            shared.weight[stage][threadIdx.x] = weight_ahead;
+            shared.decay[stage][threadIdx.x] = decay_ahead;
+        }
+        __syncwarp();
+        shared.weights.weigh<true>(shared.decay[stage], decay_ahead, weight_ahead);
     };
-    const auto write_0 = [&](const int32_t chunk, const int32_t row, const int32_t lane, const float value) {
+    const auto write_0 = [&](const int32_t chunk, const int32_t row, const int64_t lane, const float value) {
         const int64_t point = int64_t(chunk) * 64 + row;
-        if (!(point < length) || lane >= int32_t(v_size_3)) return;
+        if (!(point < length) || int32_t(lane) >= int32_t(v_size_3)) return;
         const int64_t e = lane;
         const int64_t t = point;
-        const float total = value;
+        const float total_2 = value;
         // linear_attention.py:37: o[b, h, t, e] = total
-        o_b_h[t * o_stride_2 + e] = total;
+        o_b_h[t * o_stride_2 + e] = total_2;
     };
-    const auto write_0_packet = [&](const int32_t chunk, const int32_t row, const int32_t lane, const float (&values)[8]) {
+    const auto write_0_pair = [&](const int32_t chunk, const int32_t row, const int64_t lane, const float (&values)[2]) {
         const int64_t point = int64_t(chunk) * 64 + row;
-        if (!(point < length) || lane >= int32_t(v_size_3)) return;
+        if (!(point < length) || int32_t(lane) >= int32_t(v_size_3)) return;
         const int64_t t = point;
-        float made[8];
+        float made[2];
         #pragma unroll
-        for (int32_t v = 0; v < 8; ++v) {
-            const float total_2 = values[v];
-            made[v] = total_2;
+        for (int32_t v = 0; v < 2; ++v) {
+            const float total_3 = values[v];
+            made[v] = total_3;
         }
         const int64_t e = lane;
-        weft::store<8>(static_cast<weft::bfloat16*>(o_b_h + t * o_stride_2 + e), made);
+        weft::store<2>(static_cast<weft::bfloat16*>(o_b_h + t * o_stride_2 + e), made);
     };
     int32_t from = first;
     states.clear();
@@ -293,6 +318,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         states.clear();
     }
     if (from < stop) {
+        look(from);
         bring(from, 0);
         keep(0);
         bring_factors(from);
@@ -300,30 +326,30 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     states.share(shared.states);
     for (int32_t chunk = from; chunk < stop; ++chunk) {
         const int32_t stage = (chunk - from) % 2;
-        weft::wait_copies<0>();
-        __syncthreads();
-        if (chunk + 1 < stop) bring(chunk + 1, stage ^ 1);
-        shared.weights.weigh(shared.decay[stage], shared.weight[stage]);
-        __syncthreads();
+        weft::meet_for_products();
+        if (chunk + 1 < stop) {
+            look(chunk + 1);
+            bring(chunk + 1, stage ^ 1);
+        }
         bool fine = true;
-        float next[decltype(states)::count][4];
+        float next[decltype(states)::count][4], total = 0.0f;
         if (chunk < first) fine = false;  // for its states alone, in order
         else {
             {
-                float sums[8][4];
+                float sums[8][4], scores[8][4];
                 const int32_t first_lane = 0;
-                weft::read_states<true>(sums, shared.q_tile[0], shared.states, first_lane);
-                fine = weft::read_points<true>(sums, shared.q_tile[0], shared.k_tile[stage], shared.v_tile[stage],
-                        shared.weights, shared.decay[stage], shared.weight[stage], first_lane) && fine;
-                const int32_t row = int32_t(threadIdx.x) / 32 % 4 * 16 + int32_t(threadIdx.x) % 32 / 4;
-                const int32_t lane = first_lane + int32_t(threadIdx.x) % 4 * 8;
-                weft::exchange_quads(reinterpret_cast<float(&)[sizeof(sums) / 4]>(sums));
+                weft::read_states<true>(sums, scores, shared.q_tile[0], shared.k_tile[stage], shared.states, first_lane);
+                fine = weft::read_points<true>(sums, scores, shared.q_tile[0], shared.k_tile[stage],
+                        shared.v_tile[stage], shared.weights, shared.decay[stage], shared.weight[stage], first_lane) && fine;
+                const int32_t thread = weft::own_thread();
+                const int32_t row = thread / 32 % 4 * 16 + thread % 32 / 4;
+                const int64_t lane = first_lane + thread % 4 * 2;  // so that places are found once
                 #pragma unroll
-                for (int32_t r = 0; r < 8; r += 4) {
+                for (int32_t h = 0; h < 2; ++h) {
                     #pragma unroll
-                    for (int32_t h = 0; h < 2; ++h) {
-                        const float values[8] = {sums[r + 0][2 * h + 0], sums[r + 0][2 * h + 1], sums[r + 1][2 * h + 0], sums[r + 1][2 * h + 1], sums[r + 2][2 * h + 0], sums[r + 2][2 * h + 1], sums[r + 3][2 * h + 0], sums[r + 3][2 * h + 1]};
-                        write_0_packet(chunk, row + 8 * h, lane + r * 8, values);
+                    for (int32_t r = 0; r < 8; ++r) {
+                        const float values[2] = {sums[r][2 * h], sums[r][2 * h + 1]};
+                        write_0_pair(chunk, row + 8 * h, lane + r * 8, values);
                     }
                 }
             }
@@ -331,10 +357,10 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         __syncthreads();  // what states are taken with makes room
         if (chunk + 1 < stop) bring_factors(chunk + 1);
         if (chunk >= first) {
-            fine = states.after(next, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
+            fine = states.after(next, total, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
         }
         if (__syncthreads_and(fine)) {
-            states.take(next);
+            states.take(next, total);
         }
         else {
             // something is not finite: only those points are to have it that have it in order

@@ -1,4 +1,5 @@
-// States that grow by products of two vectors, 64 points at a time, by matrix instructions (mma.sync).
+// States that grow by products of two vectors, 64 points at a time, by matrix instructions: of a warpgroup (wgmma) where a
+// multiprocessor has them, else of a warp (mma.sync).
 //
 // At a point a matrix X of states becomes decay X + weight u w^T. What a chunk of points does to it, and what is summed over it
 // at each of them, are products of matrices. Their factors are sums of bfloat16 parts: a value of that type is one part, one of
@@ -9,6 +10,23 @@
 namespace weft {
 
 constexpr int chunk_points = 64, exact_parts = 3;
+#if __CUDA_ARCH__ >= 900
+constexpr bool by_warpgroups = true;
+#else
+constexpr bool by_warpgroups = false;
+#endif
+
+// A thread's number, for places that are found anew for each chunk: kept, they would take registers from the products.
+WEFT_FUNCTION int own_thread() { return opaque(int32_t(threadIdx.x)) & 1023; }
+
+// What threads have copied and stored is there for the products of all.
+WEFT_FUNCTION void meet_for_products() {
+    wait_copies<0>();
+#if __CUDA_ARCH__ >= 900
+    fence_proxy_async();
+#endif
+    __syncthreads();
+}
 
 // Two numbers as pairs of the first eight bits of each, of the next eight, and of the rest.
 WEFT_FUNCTION void split(float first, float second, uint32_t (&parts)[exact_parts]) {
@@ -32,6 +50,15 @@ template <int rows, int width, int parts> struct PartsTile {
     WEFT_FUNCTION void right(int p, int row, int lane, uint32_t (&b)[4]) const { part[p][lane / 64].right(row, lane % 64, b); }
     WEFT_FUNCTION void left_across(int p, int lane, int row, uint32_t (&a)[4]) const { across(p, lane).left(lane % 64, row, a); }
     WEFT_FUNCTION void right_across(int p, int lane, int row, uint32_t (&b)[4]) const { across(p, lane).right(lane % 64, row, b); }
+
+#if __CUDA_ARCH__ >= 900
+    // The same as operands of a warpgroup's products: 16 neighbours of the rows from `row` on, a multiple of 8; or 16 rows of the
+    // neighbours from `lane` on, a multiple of 16, which stay within a line or begin one.
+    WEFT_FUNCTION SharedMatrix matrix(int p, int row, int lane) const { return part[p][lane / 64].matrix(row, lane % 64); }
+    WEFT_FUNCTION SharedMatrix matrix_across(int p, int lane, int row) const {
+        return across(p, lane).matrix(0, row).advanced(lane % 64 * sizeof(bfloat16));
+    }
+#endif
 
     WEFT_FUNCTION void copy(int row, int lane, const bfloat16* from, bool here) {
         part[0][lane / 64].copy(row, lane % 64, from, here);
@@ -62,25 +89,65 @@ template <int rows, int width, int parts> struct PartsTile {
         return value;
     }
 
+    WEFT_FUNCTION void get(int row, int lane, float& first, float& second) const {
+        first = second = 0.0f;
+#pragma unroll
+        for (int p = parts - 1; p >= 0; --p) {
+            float x, y;
+            unpack<bfloat16>(*reinterpret_cast<const uint32_t*>(&part[p][lane / 64].element[part[p][0].place(row, lane % 64)]), x, y);
+            first += x;
+            second += y;
+        }
+    }
+
 private:
     WEFT_FUNCTION const Across& across(int p, int lane) const { return reinterpret_cast<const Across&>(part[p][lane / 64]); }
 };
 
-// sums += a b for 16 rows and twice 8 columns, the smallest products first.
-template <int lefts, int rights>
-WEFT_FUNCTION void multiply_parts(float (&first)[4], float (&second)[4], const uint32_t (&a)[lefts][4],
-                                  const uint32_t (&b)[rights][4]) {
+// Call back with the parts of two factors whose products are not below float32's rounding, the smallest products first.
+template <int lefts, int rights, typename F> WEFT_FUNCTION void each_product(const F& use) {
 #pragma unroll
     for (int sum = lefts + rights - 2 < exact_parts - 1 ? lefts + rights - 2 : exact_parts - 1; sum >= 0; --sum) {
 #pragma unroll
         for (int p = 0; p < lefts; ++p) {
-            const int q = sum - p;
-            if (q < 0 || q >= rights) continue;
-            mma<bfloat16>(first, a[p], {b[q][0], b[q][1]});
-            mma<bfloat16>(second, a[p], {b[q][2], b[q][3]});
+            if (sum - p >= 0 && sum - p < rights) use(p, sum - p);
         }
     }
 }
+
+// sums += a b for 16 rows and twice 8 columns.
+template <int lefts, int rights>
+WEFT_FUNCTION void multiply_parts(float (&first)[4], float (&second)[4], const uint32_t (&a)[lefts][4],
+                                  const uint32_t (&b)[rights][4]) {
+    each_product<lefts, rights>([&](const int p, const int q) {
+        mma<bfloat16>(first, a[p], {b[q][0], b[q][1]});
+        mma<bfloat16>(second, a[p], {b[q][2], b[q][3]});
+    });
+}
+
+#if __CUDA_ARCH__ >= 900
+// Sums of a warpgroup as its products have them.
+template <int blocks> WEFT_FUNCTION float (&flat(float (&sums)[blocks][4]))[blocks * 4] {
+    return reinterpret_cast<float(&)[blocks * 4]>(sums);
+}
+
+// sums = of all points, the products of what two tiles have of them and of those from `first` on, eight a block: when the thread
+// has waited for its products.
+template <int blocks, int depth, int lefts, int rights>
+WEFT_FUNCTION void multiply_points(float (&sums)[blocks][4], const PartsTile<64, depth, lefts>& left,
+                                   const PartsTile<64, depth, rights>& right, int first) {
+    bool more = false;
+    wgmma_fence(flat(sums));
+#pragma unroll
+    for (int k = 0; k < depth; k += 16) {
+        each_product<lefts, rights>([&](const int p, const int q) {
+            wgmma<bfloat16>(flat(sums), left.matrix(p, 0, k), right.matrix(q, first, k), more);
+            more = true;
+        });
+    }
+    wgmma_commit();
+}
+#endif
 
 template <int count> WEFT_FUNCTION bool all_finite(const float (&values)[count][4]) {
     bool found = true;
@@ -95,32 +162,45 @@ template <int count> WEFT_FUNCTION bool all_finite(const float (&values)[count][
 // What is left, at later points of a chunk, of what its points add: products of the decays in between, and of the weight.
 struct ChunkWeights {
     static constexpr int pitch = 24;  // rows of 16, so that no bank is met twice
-    float near[4][16][pitch];  // by block of 16 points, later point, earlier point: before the later one
+    float near[4][16][pitch];  // by block of 16 points, later point, earlier point: before the later one, or 0 where that is none
     float before[64], after[64];  // from the beginning of the block to a point; from after a point to the block's end, weighted
     float block[4];
 
-    // By at least 128 threads.
-    WEFT_FUNCTION void weigh(const float (&decay)[64], const float (&weight)[64]) {
-        const int point = threadIdx.x % 64, own = point % 16, first = point - own;
-        float decays[16];  // all of them before anything is stored, which might be one of them
+    // Of a thread's point, the product of the decays of its block before it, and of all of them; by whole warps.
+    WEFT_FUNCTION static void since(float decay, float& before, float& all) {
+        const int own = threadIdx.x % 16;
+        all = decay;
 #pragma unroll
-        for (int r = 0; r < 16; ++r) decays[r] = decay[first + r];
-        if (threadIdx.x < 64) {
-            float left = weight[point];
+        for (int far = 1; far < 16; far *= 2) {
+            const float earlier = __shfl_up_sync(0xffffffffu, all, far, 16);
+            if (own >= far) all *= earlier;
+        }
+        before = __shfl_up_sync(0xffffffffu, all, 1, 16);
+        if (own == 0) before = 1.0f;
+        all = __shfl_sync(0xffffffffu, all, 15, 16);
+    }
+
+    // By the first 128 threads: those of a point have its numbers, and so have the 64 after them. decays: of all points, of which
+    // a thread needs those that its own warp has stored. reads: points are read, too.
+    template <bool reads> WEFT_FUNCTION void weigh(const float (&decays)[64], float decay, float weight) {
+        const int thread = own_thread(), point = thread % 64, own = point % 16;
+        if (thread < 64) {
+            float left = weight;
 #pragma unroll
-            for (int later = 0; later < 16; ++later) {
-                near[first / 16][later][own] = left;
-                if (later > own) left *= decays[later];
+            for (int r = 0; r < 16; r += 4) {
+                const auto next = *reinterpret_cast<const Packet<float, 4>*>(&decays[point - own + r]);
+#pragma unroll
+                for (int v = 0; v < 4; ++v) {
+                    if (reads) near[point / 16][r + v][own] = r + v > own ? left : 0.0f;
+                    if (r + v > own) left *= next.lane[v];
+                }
             }
             after[point] = left;
-        } else if (threadIdx.x < 128) {
-            float left = 1.0f;
-#pragma unroll
-            for (int earlier = 0; earlier < 16; ++earlier) {
-                if (earlier < own) left *= decays[earlier];
-            }
+        } else if (thread < 128) {
+            float all, left;
+            since(decay, left, all);
             before[point] = left;
-            if (own == 15) block[first / 16] = left * decays[15];
+            if (own == 15) block[point / 16] = all;
         }
     }
 
@@ -146,10 +226,27 @@ struct ChunkWeights {
 };
 
 // sums = at the points of a chunk, the sums over one side of the states before all of them, multiplied by `factor`. over_rows: the
-// states' rows are summed over, else their columns. A warp has 16 points and the sums from `first` on, eight a block.
-template <bool over_rows, int blocks, int depth, int factors, typename States>
-WEFT_FUNCTION void read_states(float (&sums)[blocks][4], const PartsTile<64, depth, factors>& factor, const States& states,
-                               int first) {
+// states' rows are summed over, else their columns. A warp has 16 points and the sums from `first` on, eight a block. scores: of
+// a warpgroup, what `read_points` goes on with, of the vectors that its points add with the side that is summed over.
+template <bool over_rows, int blocks, int depth, int factors, int inners, typename States>
+WEFT_FUNCTION void read_states(float (&sums)[blocks][4], float (&scores)[8][4], const PartsTile<64, depth, factors>& factor,
+                               const PartsTile<64, depth, inners>& inner, const States& states, int first) {
+#if __CUDA_ARCH__ >= 900
+    bool more = false;
+    wgmma_fence(flat(sums));
+#pragma unroll
+    for (int k = 0; k < depth; k += 16) {
+        each_product<factors, exact_parts>([&](const int p, const int q) {
+            const SharedMatrix a = factor.matrix(p, 0, k);
+            if constexpr (over_rows) wgmma<bfloat16, Major::k, Major::rows>(flat(sums), a, states.matrix_across(q, first, k), more);
+            else wgmma<bfloat16>(flat(sums), a, states.matrix(q, first, k), more);
+            more = true;
+        });
+    }
+    wgmma_commit();
+    multiply_points(scores, factor, inner, 0);
+    wgmma_wait<1>(flat(sums));
+#else
     const int warp = threadIdx.x / 32 % 4;
 #pragma unroll
     for (int r = 0; r < blocks; ++r) {
@@ -172,32 +269,104 @@ WEFT_FUNCTION void read_states(float (&sums)[blocks][4], const PartsTile<64, dep
             multiply_parts(sums[r], sums[r + 1], a, b);
         }
     }
+#endif
 }
+
+// What is taken at a warp's points of what points of its chunk add. until: of the warp's block, what is left of what is before it,
+// from block to block of those before; before: of a point, what is taken of the states before it; here: of what it adds.
+struct PointWeights {
+    int warp, q, point;
+    float until[2], before[2], here[2];
+
+    WEFT_FUNCTION PointWeights(int thread, const ChunkWeights& weights, const float (&taken)[64], const float* own)
+        : warp(thread / 32 % 4), q(thread % 4), point(thread % 32 / 4) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const int row = warp * 16 + h * 8 + point;
+            before[h] = taken[row];
+            until[h] = taken[row] * weights.before[row];
+            here[h] = own == nullptr ? 0.0f : own[row];
+        }
+    }
+
+    // a = the scores with the points of a block, weighted, as the left operand of a product: of blocks from the last one on.
+    WEFT_FUNCTION void weigh(uint32_t (&a)[exact_parts][4], const float (&first)[4], const float (&second)[4], int block,
+                             const ChunkWeights& weights) {
+        float made[2][4] = {};
+        if (block < warp) {
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                const auto after = *reinterpret_cast<const Packet<float, 2>*>(&weights.after[block * 16 + r * 8 + q * 2]);
+#pragma unroll
+                for (int v = 0; v < 4; ++v) made[r][v] = (r == 0 ? first[v] : second[v]) * (until[v / 2] * after.lane[v % 2]);
+            }
+            until[0] *= weights.block[block];
+            until[1] *= weights.block[block];
+        } else if (block == warp) {
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+#pragma unroll
+                for (int h = r; h < 2; ++h) {  // later points are no earlier ones
+                    const auto near = *reinterpret_cast<const Packet<float, 2>*>(&weights.near[block][h * 8 + point][r * 8 + q * 2]);
+#pragma unroll
+                    for (int v = 0; v < 2; ++v) {
+                        float left = before[h] * near.lane[v];
+                        if (h == r && q * 2 + v == point) left = here[h];
+                        made[r][2 * h + v] = (r == 0 ? first[2 * h + v] : second[2 * h + v]) * left;
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < 4; ++h) {
+            uint32_t words[exact_parts];
+            split(made[h / 2][h % 2 * 2], made[h / 2][h % 2 * 2 + 1], words);
+#pragma unroll
+            for (int p = 0; p < exact_parts; ++p) a[p][h] = words[p];
+        }
+    }
+};
 
 // The same of the states before each of the points, times `before` of it, and of the product that the point adds, times `own`.
 // inner and outer: the vectors of the products, the one that has the side that is summed over first. Returns whether all are
 // finite: otherwise something is not that others do not have.
 template <bool owns, int blocks, int depth, int factors, int inners, int width, int outers>
-WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], const PartsTile<64, depth, factors>& factor,
+WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], float (&scores)[8][4], const PartsTile<64, depth, factors>& factor,
                                const PartsTile<64, depth, inners>& inner, const PartsTile<64, width, outers>& outer,
                                const ChunkWeights& weights, const float (&before)[64], const float (&own)[64], int first) {
-    const int warp = threadIdx.x / 32 % 4, q = threadIdx.x % 4, point = threadIdx.x % 32 / 4;
-    float until[2], here[2];  // of the warp's block, what is left of what is before it; of a point, what is taken of its own
+    PointWeights own_weights(own_thread(), weights, before, owns ? own : nullptr);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        const int own_point = warp * 16 + h * 8 + point;
-        const float since = before[own_point] * weights.since_begin(own_point);
-        until[h] = before[own_point] * weights.before[own_point];
-        here[h] = owns ? own[own_point] : 0.0f;
+        const float since = own_weights.before[h] * weights.since_begin(own_weights.warp * 16 + h * 8 + own_weights.point);
 #pragma unroll
         for (int r = 0; r < blocks; ++r) {
             sums[r][2 * h] *= since;
             sums[r][2 * h + 1] *= since;
         }
     }
+#if __CUDA_ARCH__ >= 900
+    wgmma_wait<0>(flat(scores));
+#pragma unroll
+    for (int last = 3; last >= 0; last -= 2) {  // more at once have no room in registers
+        uint32_t a[2][exact_parts][4];
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+            const int j = last - n;
+            own_weights.weigh(a[n], scores[2 * j], scores[2 * j + 1], j, weights);
+            if (n == 0) wgmma_fence(flat(sums), a[n]);
+            else wgmma_fence(a[n]);
+            each_product<exact_parts, outers>([&](const int p, const int q) {
+                wgmma<bfloat16, Major::rows>(flat(sums), a[n][p], outer.matrix_across(q, first, j * 16), true);
+            });
+            wgmma_commit();
+        }
+        wgmma_wait<0>(flat(sums), a[0], a[1]);
+    }
+#else
+    const int warp = own_weights.warp;
 #pragma unroll 1
     for (int j = warp; j >= 0; --j) {
-        float scores[2][4] = {};
+        float own[2][4] = {};
 #pragma unroll
         for (int k = 0; k < depth; k += 16) {
             uint32_t a[factors][4], b[inners][4];
@@ -205,30 +374,10 @@ WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], const PartsTile<64, dep
             for (int p = 0; p < factors; ++p) factor.left(p, warp * 16, k, a[p]);
 #pragma unroll
             for (int p = 0; p < inners; ++p) inner.right(p, j * 16, k, b[p]);
-            multiply_parts(scores[0], scores[1], a, b);
+            multiply_parts(own[0], own[1], a, b);
         }
         uint32_t a[exact_parts][4];
-#pragma unroll
-        for (int h = 0; h < 4; ++h) {
-            const int later = h % 2 * 8 + point;
-            float pair[2];
-#pragma unroll
-            for (int v = 0; v < 2; ++v) {
-                const int earlier = h / 2 * 8 + q * 2 + v;
-                const float score = scores[h / 2][h % 2 * 2 + v];
-                if (j < warp) pair[v] = score * (until[h % 2] * weights.after[j * 16 + earlier]);
-                else if (earlier < later) pair[v] = score * (before[warp * 16 + later] * weights.near[warp][later][earlier]);
-                else pair[v] = owns && earlier == later ? score * here[h % 2] : 0.0f;
-            }
-            uint32_t words[exact_parts];
-            split(pair[0], pair[1], words);
-#pragma unroll
-            for (int p = 0; p < exact_parts; ++p) a[p][h] = words[p];
-        }
-        if (j < warp) {
-            until[0] *= weights.block[j];
-            until[1] *= weights.block[j];
-        }
+        own_weights.weigh(a, own[0], own[1], j, weights);
 #pragma unroll
         for (int r = 0; r < blocks; r += 2) {
             uint32_t b[outers][4];
@@ -237,18 +386,19 @@ WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], const PartsTile<64, dep
             multiply_parts(sums[r], sums[r + 1], a, b);
         }
     }
+#endif
     return all_finite(sums);
 }
 
 // What early states, which were scanned from the last point of a chunk on, and late ones make together at its points: sums of
 // their products. Early points are those of low numbers here: what they add to late states is there at the points after them,
-// and what these add to early states at the points before.
-struct MeetingTable {
-    float cell[64][65];  // by the point that adds to early states, and the one that adds to late ones; the last one is for all before
-};
-
+// and what these add to early states at the points before. So a block of 16 points is as a chunk, for which the points of other
+// blocks are what states have before it: sums of products by what is left of them at its borders.
 struct ChunkMeeting {
-    float of_early[4][64], of_late[4][64], of_both[32];
+    float of_early[4][64], of_late[4][64], of_both[32];  // states before the chunk with what its points add, and with each other
+    float after[64], block[4];  // as those of ChunkWeights, of early states
+    float cell[4][16][17];  // of a block, by the point that adds to early states, and the one that adds to late ones; all before last
+    float row[4][64], column[4][64];  // of a point that adds to early states, and of those of a block: with those of blocks before
 
     // sums = left X right at each point, of states that are shared; by groups of four warps.
     template <int rows, int width, int lefts, int rights, typename States>
@@ -271,8 +421,10 @@ struct ChunkMeeting {
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
 #pragma unroll
-                for (int v = 0; v < 4; ++v) {
-                    total[v / 2] += sum[r][v] * right.get(warp * 16 + v / 2 * 8 + lane / 4, column + r * 8 + lane % 4 * 2 + v % 2);
+                for (int h = 0; h < 2; ++h) {
+                    float x, y;
+                    right.get(warp * 16 + h * 8 + lane / 4, column + r * 8 + lane % 4 * 2, x, y);
+                    total[h] += sum[r][2 * h] * x + sum[r][2 * h + 1] * y;
                 }
             }
         }
@@ -288,89 +440,165 @@ struct ChunkMeeting {
     template <int blocks, int width, int parts>
     WEFT_FUNCTION static void dots(float (&found)[4][64], const float (&sums)[blocks][4], const PartsTile<64, width, parts>& other,
                                    int first) {
-        const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+        const int thread = own_thread(), warp = thread / 32 % 4, lane = thread % 32;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             const int point = warp * 16 + h * 8 + lane / 4;
             float total = 0.0f;
 #pragma unroll
             for (int r = 0; r < blocks; ++r) {
-#pragma unroll
-                for (int v = 0; v < 2; ++v) total += sums[r][2 * h + v] * other.get(point, first + r * 8 + lane % 4 * 2 + v);
+                float x, y;
+                other.get(point, first + r * 8 + lane % 4 * 2, x, y);
+                total += sums[r][2 * h] * x + sums[r][2 * h + 1] * y;
             }
             total += __shfl_xor_sync(0xffffffffu, total, 1);
             total += __shfl_xor_sync(0xffffffffu, total, 2);
-            if (lane % 4 == 0) found[threadIdx.x / 128][point] = total;
+            if (lane % 4 == 0) found[thread / 128][point] = total;
         }
     }
 
-    // table = the products of what two points add: of both sides.
+    // By the first 64 threads, which have the numbers of their points.
+    WEFT_FUNCTION void weigh(float decay, float weight) {
+        if (threadIdx.x >= 64) return;
+        float before, all;
+        ChunkWeights::since(decay, before, all);
+        after[threadIdx.x] = before * weight;
+        if (threadIdx.x % 16 == 15) block[threadIdx.x / 16] = all;
+    }
+
+    // The products of what two points add, of both sides: those of a block, and sums over other blocks' points.
     template <int rows, int width, int p0, int p1, int p2, int p3>
-    WEFT_FUNCTION static void multiply(MeetingTable& table, const PartsTile<64, rows, p0>& early_left,
-                                       const PartsTile<64, width, p1>& early_right, const PartsTile<64, rows, p2>& late_left,
-                                       const PartsTile<64, width, p3>& late_right, int groups) {
-        const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-#pragma unroll 1
-        for (int j = threadIdx.x / 128; j <= warp; j += groups) {
+    WEFT_FUNCTION void multiply(const PartsTile<64, rows, p0>& early_left, const PartsTile<64, width, p1>& early_right,
+                                const PartsTile<64, rows, p2>& late_left, const PartsTile<64, width, p3>& late_right,
+                                const ChunkWeights& weights, int groups) {
+        const int thread = own_thread(), warp = thread / 32 % 4, lane = thread % 32, q = lane % 4, below = lane / 4;
+        const int group = thread / 128;
+        float total[2] = {}, far = 1.0f;
+#pragma unroll by_warpgroups ? 4 : 1
+        for (int j = 3; j >= 0; --j) {
+#if __CUDA_ARCH__ >= 900
+            float one[2][4], other[2][4];
+            multiply_points(one, early_left, late_left, j * 16);
+            multiply_points(other, early_right, late_right, j * 16);
+            wgmma_wait<0>(flat(one), flat(other));
+#else
             float one[2][4] = {}, other[2][4] = {};
-            scores(one, early_left, late_left, warp * 16, j * 16);
-            scores(other, early_right, late_right, warp * 16, j * 16);
+            if (j <= warp) scores(one, early_left, late_left, warp * 16, j * 16);
+            if (j <= warp) scores(other, early_right, late_right, warp * 16, j * 16);
+#endif
+            if (j > warp) continue;
+            float made[4][2];  // by column and row of a thread
 #pragma unroll
-            for (int r = 0; r < 2; ++r) {
+            for (int c = 0; c < 4; ++c) {
 #pragma unroll
-                for (int v = 0; v < 4; ++v) {
-                    table.cell[warp * 16 + v / 2 * 8 + lane / 4][j * 16 + r * 8 + lane % 4 * 2 + v % 2] = one[r][v] * other[r][v];
-                }
+                for (int h = 0; h < 2; ++h) made[c][h] = one[c / 2][2 * h + c % 2] * other[c / 2][2 * h + c % 2];
             }
+            if (j % groups == group) use(made, weights, thread, j, far, total);
+            if (j < warp) far *= weights.block[j];
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            total[h] += __shfl_xor_sync(0xffffffffu, total[h], 1);
+            total[h] += __shfl_xor_sync(0xffffffffu, total[h], 2);
+            if (q == 0) row[group][warp * 16 + h * 8 + below] = total[h];
         }
     }
 
-    // A thread for each point that adds to late states, and one for all before, goes through the points from the last one on,
-    // with what early states make with what it adds. factors: of both states, of early states and what a point adds to late
-    // ones, of what it adds to early ones and late states, of what it adds to both.
-    WEFT_FUNCTION void go(MeetingTable& table, const ChunkWeights& weights, const float (&decay)[64], const float (&weight)[64],
-                          const float (&both)[64], const float (&early)[64], const float (&late)[64], const float (&added)[64],
-                          int warps) const {
-        const int own = threadIdx.x < 64 ? int(threadIdx.x) : -1, last = own < 0 ? -1 : own / 16;
-        if (threadIdx.x > 64) return;
-        float state = 0.0f;
-        if (own < 0) {
-            for (int w = 0; w < warps; ++w) state += of_both[w];
-        } else {
-            for (int g = 0; g < warps / 4; ++g) state += of_early[g][own];
+    // The sum at a point, which the first 16 lanes of a warp have, of its block. A lane for each point that adds to late states,
+    // and one for all before, goes through the block's points from the last one on, with what early states make with what it adds.
+    // Of the first 128 threads. factors: of both states, of early states and what a point adds to late ones, of what it adds to
+    // early ones and late states, of what it adds to both.
+    WEFT_FUNCTION float go(const ChunkWeights& weights, const float (&decay)[64], const float (&weight)[64],
+                           const float (&both)[64], const float (&early)[64], const float (&late)[64], const float (&added)[64],
+                           int warps) {
+        const int thread = own_thread(), b = thread / 32, lane = thread % 32, groups = warps / 4;
+        // early states at the end of the block, with what points before that end add to late ones: by lanes, two points each
+        float with[2] = {}, with_all = 0.0f, left = 1.0f;
+        for (int c = b + 1; c < 4; ++c) {
+            if (lane / 16 < c) with[0] += left * column[c][lane];
+            if (lane / 16 + 2 < c) with[1] += left * column[c][32 + lane];
+            if (lane < 16) with_all += left * (after[c * 16 + lane] * of(of_late, c * 16 + lane, groups));
+            left *= block[c];
         }
-#pragma unroll 1
-        for (int b = 3; b >= (last < 0 ? 0 : last); --b) {
-            float far = own < 0 ? 1.0f : weights.after[own];
-            for (int between = b - 1; between > last; --between) far *= weights.block[between];
-            float sums[16];  // stored after all is loaded
+        with[0] += left * of(of_early, lane, groups);
+        with[1] += left * of(of_early, 32 + lane, groups);
+        if (lane < warps) with_all += left * of_both[lane];
+        float before = 0.0f, reach = 1.0f;  // those of late states at the block's beginning
+        for (int a = b - 1; a >= 0; --a) {
+            if (lane / 16 == a % 2) before += reach * weights.after[a * 16 + lane % 16] * with[a / 2];
+            reach *= weights.block[a];
+        }
+        before += reach * with_all;
 #pragma unroll
-            for (int r = 15; r >= 0; --r) {
-                const int point = b * 16 + r;
-                float product = own < 0 ? of_late[0][point] : table.cell[point][own];
-                if (own < 0) {
-                    for (int g = 1; g < warps / 4; ++g) product += of_late[g][point];
+        for (int far = 1; far < 32; far *= 2) before += __shfl_xor_sync(0xffffffffu, before, far);
+        float state = __shfl_sync(0xffffffffu, b < 2 ? with[0] : with[1], b % 2 * 16 + lane % 16);
+        if (lane >= 16) state = before;
+        if (lane < 16) cell[b][lane][16] = of(row, b * 16 + lane, groups) + reach * of(of_late, b * 16 + lane, groups);
+        __syncwarp();
+        if (lane <= 16) {
+#pragma unroll
+            for (int first = 12; first >= 0; first -= 4) {
+                using Four = Packet<float, 4>;
+                const auto four = [&](const float (&numbers)[64]) { return *reinterpret_cast<const Four*>(&numbers[b * 16 + first]); };
+                const Four decays = four(decay), given = four(weight), of_both = four(both), of_early = four(early),
+                           of_late = four(late), of_added = four(added), since = four(weights.before);
+#pragma unroll
+                for (int n = 3; n >= 0; --n) {
+                    const int r = first + n;
+                    const float product = cell[b][r][lane], left = lane == 16 ? since.lane[n] : weights.near[b][r][lane];
+                    float sum = left * (of_both.lane[n] * state + of_late.lane[n] * product);
+                    if (lane == r) sum = of_early.lane[n] * state + of_added.lane[n] * product;
+                    cell[b][r][lane] = lane <= r || lane == 16 ? sum : 0.0f;
+                    if (lane < r || lane == 16) state = decays.lane[n] * state + given.lane[n] * product;
                 }
-                const float left = b == last ? weights.near[b][r][own % 16] : weights.before[point] * far;
-                sums[r] = left * (both[point] * state + late[point] * product);
-                if (point == own) sums[r] = early[point] * state + added[point] * product;
-                if (point > own) state = decay[point] * state + weight[point] * product;
-            }
-#pragma unroll
-            for (int r = 0; r < 16; ++r) {
-                if (b * 16 + r >= own) table.cell[b * 16 + r][own < 0 ? 64 : own] = sums[r];
             }
         }
-    }
-    // The sum at a point.
-    WEFT_FUNCTION static float sum(const MeetingTable& table, int point) {
-        float sum = table.cell[point][64];
-#pragma unroll 16
-        for (int n = 0; n < 64; ++n) sum += n <= point ? table.cell[point][n] : 0.0f;
+        __syncwarp();
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < 17; ++n) sum += cell[b][lane % 16][n];
         return sum;
     }
 
 private:
+    // What is known of the products of a warp's points with those of block j.
+    WEFT_FUNCTION void use(const float (&made)[4][2], const ChunkWeights& weights, int thread, int j, float far, float (&total)[2]) {
+        const int warp = thread / 32 % 4, lane = thread % 32, q = lane % 4, below = lane / 4;
+        if (j == warp) {
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+#pragma unroll
+                for (int h = 0; h < 2; ++h) cell[warp][h * 8 + below][c / 2 * 8 + q * 2 + c % 2] = made[c][h];
+            }
+            return;
+        }
+        const float low = after[warp * 16 + below], high = after[warp * 16 + 8 + below];
+        float sum[4];
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+            const float left = weights.after[j * 16 + c / 2 * 8 + q * 2 + c % 2] * far;
+            total[0] += made[c][0] * left;
+            total[1] += made[c][1] * left;
+            sum[c] = made[c][0] * low + made[c][1] * high;
+        }
+        // over the rows: of the columns that a thread has, it gives half to its neighbour, and again
+        const bool second = lane & 4, odd = lane & 8;
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+            const float given = __shfl_xor_sync(0xffffffffu, second ? sum[v] : sum[2 + v], 4);
+            sum[v] = (second ? sum[2 + v] : sum[v]) + given;
+        }
+        float own = (odd ? sum[1] : sum[0]) + __shfl_xor_sync(0xffffffffu, odd ? sum[0] : sum[1], 8);
+        own += __shfl_xor_sync(0xffffffffu, own, 16);
+        if (lane < 16) column[warp][j * 16 + second * 8 + q * 2 + odd] = own;
+    }
+
+    WEFT_FUNCTION static float of(const float (&sums)[4][64], int point, int groups) {
+        float sum = sums[0][point];
+        for (int g = 1; g < groups; ++g) sum += sums[g][point];
+        return sum;
+    }
+
     template <int depth, int lefts, int rights>
     WEFT_FUNCTION static void scores(float (&sums)[2][4], const PartsTile<64, depth, lefts>& left,
                                      const PartsTile<64, depth, rights>& right, int row, int column) {
@@ -395,23 +623,22 @@ template <int rows, int width, int warps> struct OuterStates {
     static constexpr int count = blocks * columns;
     float state[count][4];
 
-    WEFT_FUNCTION static int first_row(int b) { return (threadIdx.x / 32 % row_groups + b * row_groups) * 16; }
-    WEFT_FUNCTION static int first_column() { return threadIdx.x / 32 / row_groups * (8 * columns); }
-    WEFT_FUNCTION static bool has(int b) {
-        if (row_groups * column_groups < warps && threadIdx.x / 32 >= row_groups * column_groups) return false;
-        return rows / 16 % row_groups == 0 || first_row(b) < rows;
+    WEFT_FUNCTION static int first_row(int b, int thread = threadIdx.x) { return (thread / 32 % row_groups + b * row_groups) * 16; }
+    WEFT_FUNCTION static int first_column(int thread = threadIdx.x) { return thread / 32 / row_groups * (8 * columns); }
+    WEFT_FUNCTION static bool has(int b, int thread = threadIdx.x) {
+        if (row_groups * column_groups < warps && thread / 32 >= row_groups * column_groups) return false;
+        return rows / 16 % row_groups == 0 || first_row(b, thread) < rows;
     }
 
     // Call back with the row and the column of each state, and the state.
     template <typename F> WEFT_FUNCTION void each(const F& use) {
-        const int lane = threadIdx.x % 32;
+        const int thread = own_thread(), lane = thread % 32;
 #pragma unroll
         for (int r = 0; r < count; ++r) {
-            if (!has(r / columns)) continue;
+            if (!has(r / columns, thread)) continue;
+            const int row = first_row(r / columns, thread) + lane / 4, column = first_column(thread) + r % columns * 8 + lane % 4 * 2;
 #pragma unroll
-            for (int v = 0; v < 4; ++v) {
-                use(first_row(r / columns) + lane / 4 + v / 2 * 8, first_column() + r % columns * 8 + lane % 4 * 2 + v % 2, state[r][v]);
-            }
+            for (int v = 0; v < 4; ++v) use(row + v / 2 * 8, column + v % 2, state[r][v]);
         }
     }
 
@@ -441,14 +668,14 @@ template <int rows, int width, int warps> struct OuterStates {
         }
     }
     WEFT_FUNCTION void share(PartsTile<rows, width, exact_parts>& tile) const {
-        const int lane = threadIdx.x % 32;
+        const int thread = own_thread(), lane = thread % 32;
 #pragma unroll
         for (int r = 0; r < count; ++r) {
-            if (!has(r / columns)) continue;
+            if (!has(r / columns, thread)) continue;
 #pragma unroll
             for (int v = 0; v < 4; v += 2) {
-                const int column = first_column() + r % columns * 8 + lane % 4 * 2;
-                tile.set(first_row(r / columns) + lane / 4 + v * 4, column, state[r][v], state[r][v + 1]);
+                const int column = first_column(thread) + r % columns * 8 + lane % 4 * 2;
+                tile.set(first_row(r / columns, thread) + lane / 4 + v * 4, column, state[r][v], state[r][v + 1]);
             }
         }
     }
@@ -471,65 +698,102 @@ template <int rows, int width, int warps> struct OuterStates {
         return sum;
     }
 
-    // next = the states after the points of a chunk; whether all are finite.
-    template <int lefts, int rights>
-    WEFT_FUNCTION bool after(float (&next)[count][4], const PartsTile<64, rows, lefts>& left,
-                             const PartsTile<64, width, rights>& right, const ChunkWeights& weights) const {
-        const int q = threadIdx.x % 4;
+    // a = what 16 points of a chunk add to a warp's rows, as far as it is left after the chunk.
+    template <int lefts>
+    WEFT_FUNCTION static void weighted(uint32_t (&a)[exact_parts][4], const PartsTile<64, rows, lefts>& left,
+                                       const ChunkWeights& weights, int b, int k) {
+        const int q = own_thread() % 4;
+        const float end = weights.to_end(k);
+        float ends[4];
 #pragma unroll
-        for (int r = 0; r < count; ++r) {
+        for (int v = 0; v < 4; ++v) ends[v] = weights.after[k * 16 + v / 2 * 8 + q * 2 + v % 2] * end;
+        uint32_t given[lefts][4];
 #pragma unroll
-            for (int v = 0; v < 4; ++v) next[r][v] = 0.0f;
+        for (int p = 0; p < lefts; ++p) left.left_across(p, first_row(b), k * 16, given[p]);
+#pragma unroll
+        for (int h = 0; h < 4; ++h) {
+            float first, second;
+            unpack<bfloat16>(given[lefts - 1][h], first, second);
+#pragma unroll
+            for (int p = lefts - 2; p >= 0; --p) {
+                float x, y;
+                unpack<bfloat16>(given[p][h], x, y);
+                first += x;
+                second += y;
+            }
+            uint32_t words[exact_parts];
+            split(first * ends[h / 2 * 2], second * ends[h / 2 * 2 + 1], words);
+#pragma unroll
+            for (int p = 0; p < exact_parts; ++p) a[p][h] = words[p];
         }
-#pragma unroll 1
-        for (int k = 0; k < 4; ++k) {
-            float ends[4];
-            const float end = weights.to_end(k);
+    }
+
+    // next = what the points of a chunk add to the states, of which `total` is left; whether the states after them are finite.
+    template <int lefts, int rights>
+    WEFT_FUNCTION bool after(float (&next)[count][4], float& total, const PartsTile<64, rows, lefts>& left,
+                             const PartsTile<64, width, rights>& right, const ChunkWeights& weights) const {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) ends[v] = weights.after[k * 16 + v / 2 * 8 + q * 2 + v % 2] * end;
+        for (int b = 0; b < blocks; ++b) {
+            if (!has(b)) {
 #pragma unroll
-            for (int b = 0; b < blocks; ++b) {
-                if (!has(b)) continue;
-                uint32_t given[lefts][4], own[exact_parts][4];
+                for (int r = b * columns; r < (b + 1) * columns; ++r) next[r][0] = next[r][1] = next[r][2] = next[r][3] = 0.0f;
+                continue;
+            }
+            float (&own)[columns][4] = reinterpret_cast<float(&)[columns][4]>(next[b * columns]);
+#if __CUDA_ARCH__ >= 900
+            if constexpr (rows % 64 == 0) {  // a warpgroup has 64 of them
 #pragma unroll
-                for (int p = 0; p < lefts; ++p) left.left_across(p, first_row(b), k * 16, given[p]);
+                for (int k = 0; k < 4; k += 2) {
+                    uint32_t a[2][exact_parts][4];
 #pragma unroll
-                for (int h = 0; h < 4; ++h) {
-                    float first = 0.0f, second = 0.0f;
-#pragma unroll
-                    for (int p = lefts - 1; p >= 0; --p) {
-                        float x, y;
-                        unpack<bfloat16>(given[p][h], x, y);
-                        first += x;
-                        second += y;
+                    for (int n = 0; n < 2; ++n) {
+                        weighted(a[n], left, weights, b, k + n);
+                        if (n == 0) wgmma_fence(flat(own), a[n]);
+                        else wgmma_fence(a[n]);
+                        bool more = k + n > 0;
+                        each_product<exact_parts, rights>([&](const int p, const int q) {
+                            const SharedMatrix other = right.matrix_across(q, first_column(), (k + n) * 16);
+                            wgmma<bfloat16, Major::rows>(flat(own), a[n][p], other, more);
+                            more = true;
+                        });
+                        wgmma_commit();
                     }
-                    uint32_t words[exact_parts];
-                    split(first * ends[h / 2 * 2], second * ends[h / 2 * 2 + 1], words);
-#pragma unroll
-                    for (int p = 0; p < exact_parts; ++p) own[p][h] = words[p];
+                    wgmma_wait<0>(flat(own), a[0], a[1]);
                 }
+                continue;
+            }
+#endif
+#pragma unroll
+            for (int r = 0; r < columns; ++r) own[r][0] = own[r][1] = own[r][2] = own[r][3] = 0.0f;
+#pragma unroll 1
+            for (int k = 0; k < 4; ++k) {
+                uint32_t a[exact_parts][4];
+                weighted(a, left, weights, b, k);
 #pragma unroll
                 for (int c = 0; c < columns; c += 2) {
                     uint32_t other[rights][4];
 #pragma unroll
                     for (int p = 0; p < rights; ++p) right.right_across(p, first_column() + c * 8, k * 16, other[p]);
-                    multiply_parts(next[b * columns + c], next[b * columns + c + 1], own, other);
+                    multiply_parts(own[c], own[c + 1], a, other);
                 }
             }
         }
-        const float total = weights.total();
+        bool found = true;
+        total = weights.total();
 #pragma unroll
         for (int r = 0; r < count; ++r) {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) next[r][v] = total * state[r][v] + next[r][v];
+            for (int v = 0; v < 4; ++v) found = found && is_finite(total * state[r][v] + next[r][v]);
         }
-        return all_finite(next);
+        return found;
     }
-    WEFT_FUNCTION void take(const float (&next)[count][4]) {
+    // Go on with them. They are computed twice: kept until all know that they are finite, they would take registers from products.
+    WEFT_FUNCTION void take(const float (&next)[count][4], float total) {
+        const float own = opaque(total);
 #pragma unroll
         for (int r = 0; r < count; ++r) {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) state[r][v] = next[r][v];
+            for (int v = 0; v < 4; ++v) state[r][v] = own * state[r][v] + next[r][v];
         }
     }
 
@@ -546,7 +810,7 @@ template <int rows, int width, int warps> struct OuterStates {
     template <typename Left, typename Right>
     WEFT_FUNCTION static void step(float* states, int point, const Left& left, const Right& right, float decay, float weight,
                                    int rows_here, int columns_here) {
-        for (int n = threadIdx.x; n < rows * width; n += 32 * warps) {
+        for (int n = own_thread(); n < rows * width; n += 32 * warps) {
             const int row = n / width, column = n % width;
             if (row >= rows_here || column >= columns_here) continue;
             states[n] = decay * states[n] + weight * (left.get(point, row) * right.get(point, column));
@@ -581,7 +845,7 @@ template <int rows, int width, int warps> struct OuterStates {
     WEFT_FUNCTION static void read_step(const float* states, int point, const Factor& factor, const Left& left,
                                         const Right& right, float before, float own, int rows_here, int columns_here,
                                         const F& use) {
-        for (int n = threadIdx.x; n < (over_rows ? columns_here : rows_here); n += 32 * warps) {
+        for (int n = own_thread(); n < (over_rows ? columns_here : rows_here); n += 32 * warps) {
             float sum = 0.0f;
 #pragma unroll 1
             for (int k = 0; k < (over_rows ? rows_here : columns_here); ++k) {
