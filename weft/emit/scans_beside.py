@@ -186,7 +186,7 @@ class ScansBeside(ScanBody):
         with self.spelled({plan.lane: self.stem(f"{plan.lane}_block")}):
             at = self.address(read.array, start)
         line(f"const uint32_t {past} = weft::past_packet<{own.frame}>({at}), {pace} = {self.pace(read.array, read.index)};")
-        found = f"{own.pitch}" if own.framed else f"weft::pitch_of<{own.frame}>({own.least}, {pace})"
+        found = f"weft::pitch_of<{own.frame}>({own.least}, {pace})"
         found = f"{self.stems['at_once']} ? {pace} : {found}" if "at_once" in self.stems else found
         line(f"const int32_t {pitch} = {found};  // from a point to the next one in a tile")
         down = f"threadIdx.x / {plan.side}{f' * {plan.runs}' if plan.runs > 1 else ''} * {pitch} + "
@@ -271,21 +271,21 @@ class ScansBeside(ScanBody):
                 line(f"const {type_}* const {rows} = {self.address(read.array, read.index)};")
             past, pace = self.stem(f"{read.name}_past"), self.stem(f"{read.name}_pace")
             name, elements = self.slots[read.name]
-            there = "" if laid.framed else f" + ({past} + uint32_t(first) * {pace}) % {laid.frame}"
-            line(f"{type_}* const {to} = {name} + {stage} * {elements}{there};")
+            there = f"({past} + uint32_t(first) * {pace}) % {laid.frame}"
+            line(f"{type_}* const {to} = {name} + {stage} * {elements} + {there};")
         if self.in_bulk(laid):
             if "at_once" in self.stems:
                 with self.writer.block(f"if ({self.stems['at_once']})"):
                     self.run_at_once(reads, stage)
             with self.writer.block("else" if "at_once" in self.stems else ""):
                 if not all(map(self.may_be_dense, reads)):
-                    self.runs_of_points(laid, reads, stage, left)
+                    self.runs_of_points(reads, stage, left)
                     return
                 line(f"const bool whole = {' && '.join(c for read in reads for c in self.among_others(read, laid.packet))};")
                 with self.writer.block("if (whole)"):
                     self.whole_points(laid, reads, stage)
                 with self.writer.block("else"):
-                    self.runs_of_points(laid, reads, stage, left)
+                    self.runs_of_points(reads, stage, left)
         elif not all(map(self.may_be_dense, reads)):
             self.packets_anywhere(laid, reads, left)
         else:
@@ -299,11 +299,9 @@ class ScansBeside(ScanBody):
         """Names of where the first point of a tile lies, in memory and in the ring."""
         return self.stem(f"{read.name}_rows"), self.stem(f"{read.name}_to")
 
-    def point_to(self, laid: Laid, read: Read) -> str:
+    def point_to(self, read: Read) -> str:
         """Where a point of a tile, whose name is `place`, lies in the ring."""
-        past, pace = self.stem(f"{read.name}_past"), self.stem(f"{read.name}_pace")
-        there = f" + ({past} + uint32_t(first + place) * {pace}) % {laid.frame}" if laid.framed else ""
-        return f"{self.stem(f'{read.name}_to')} + place * {self.stem(f'{read.name}_pitch')}{there}"
+        return f"{self.stem(f'{read.name}_to')} + place * {self.stem(f'{read.name}_pitch')}"
 
     def along_at(self, read: Read, point: str) -> tuple[str, str]:
         """A read's subscript along the scanned axis, at a point, and what it has to be below."""
@@ -350,10 +348,10 @@ class ScansBeside(ScanBody):
             for read in reads:
                 rows, pace = self.stem(f"{read.name}_rows"), self.pace(read.array, read.index)
                 self.writer.cite(read.location)
-                packets = f"weft::packet_of({self.point_to(laid, read)}), weft::packet_of({rows} + place * {pace})"
+                packets = f"weft::packet_of({self.point_to(read)}), weft::packet_of({rows} + place * {pace})"
                 line(f"weft::bulk_load({packets}, bytes, arrived[{stage}]);")
 
-    def runs_of_points(self, laid: Laid, reads: Sequence[Read], stage: str, left: str) -> None:
+    def runs_of_points(self, reads: Sequence[Read], stage: str, left: str) -> None:
         """The same at the ends of an array, and of rows with gaps between them."""
         plan, line, block = self.plan, self.writer.line, self.stem(f"{self.plan.lane}_block")
         first = f"threadIdx.x / {WARP} + threadIdx.x % {WARP} * {plan.threads // WARP}"
@@ -362,7 +360,7 @@ class ScansBeside(ScanBody):
             line(f"if (!({' && '.join(self.copied_points('place', left))})) continue;")
             for read in reads:
                 (rows, _), shape = self.tile_of(read), self.function.array(read.array).shape
-                to, pace = self.point_to(laid, read), self.pace(read.array, read.index)
+                to, pace = self.point_to(read), self.pace(read.array, read.index)
                 lane = axis_along(read.index, plan.lane)
                 with self.spelled({plan.lane: block}):
                     before = self.printer.index(read.index[lane], SUM)
@@ -473,18 +471,6 @@ class ScansBeside(ScanBody):
         count = self.points_from(self.begin, self.end, self.plan.runs)
         self.writer.line(f"const int32_t {self.stem('points')} = {count};  // of its own")
 
-        for read in self.of_ring():
-            own = self.laid(read)
-            if own.framed:
-                name, past, pace = (self.stem(f"{read.name}_{what}") for what in ("before", "past", "pace"))
-                self.writer.line(f"uint32_t {name}[{self.plan.runs}];  // elements before its points' rows in their lines")
-                self.writer.line("#pragma unroll")
-                there = f"({past} + uint32_t({self.begin} + k) * {pace}) % {own.frame}"
-                self.writer.line(f"for (int32_t k = 0; k < {self.plan.runs}; ++k) {name}[k] = {there};")
-
-    def past_of_step(self, read: Read, laid: Laid) -> str:
-        return f" + {self.stem(f'{read.name}_before')}[step]" if laid.framed else ""
-
     def staged(self) -> None:
         for read in self.of_ring():
             own = self.laid(read)
@@ -494,8 +480,8 @@ class ScansBeside(ScanBody):
                 first = self.begin
                 if self.plan.side < self.plan.threads:
                     first += f" - {self.stem(f'{self.axis.name}_own')}"
-                there = "" if own.framed else f" + ({past} + uint32_t({first}) * {pace}) % {own.frame}"
-                self.writer.line(f"const {type_}* const {here} = {ring} + stage * {elements} + {slot}{there};")
+                there = f"({past} + uint32_t({first}) * {pace}) % {own.frame}"
+                self.writer.line(f"const {type_}* const {here} = {ring} + stage * {elements} + {slot} + {there};")
 
     def within(self, name: str) -> list[str]:
         """Conditions that a step is a point of the row's."""
@@ -529,9 +515,9 @@ class ScansBeside(ScanBody):
     def taken_here(self, read: Read, at: str) -> list[str]:
         """Take a point out of the ring to this place of the read's tile; a declaration of it where there is none."""
         plan, (ring, elements), (_, tile), own = self.plan, self.slots[read.name], self.buffers[read.name], self.laid(read)
-        slot = f"{ring} + stage * {elements} + {self.places_of[own]} + step * {own.pitch}" if not own.anywhere else (
-            f"{self.stem(f'{read.name}_here')} + step * {self.stem(f'{read.name}_pitch')}{self.past_of_step(read, own)}"
-        )
+        slot = f"{self.stem(f'{read.name}_here')} + step * {self.stem(f'{read.name}_pitch')}"
+        if not own.anywhere:
+            slot = f"{ring} + stage * {elements} + {self.places_of[own]} + step * {own.pitch}"
         type_ = register_type(self.function.array(read.array).dtype)
         if not self.first:
             array, place = slot.split(" + ", 1)

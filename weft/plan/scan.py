@@ -372,9 +372,9 @@ def anywhere(function: Function, scans: Scanned, plan: ScanPlan, read: Read, fac
 class Laid:
     """How rows side by side lie in a tile in shared memory, in elements of so many bytes. pitch: from a point to the next one;
     of rows that begin `anywhere` in memory the most, as the kernel chooses it: they lie as far past a frame as in memory, and
-    so does each point's from the one before; framed: or points have frames of their own. skew: between the runs of threads
-    below each other, which keep the lanes of a warp in banks of their own. frame: a packet, or a line where bulk copies bring
-    them, which ask L2 once for what lies in one line of both memories.
+    so does each point's from the one before. skew: between the runs of threads below each other, which keep the lanes of a
+    warp in banks of their own. frame: a packet, or a line where bulk copies bring them, which ask L2 once for what lies in one
+    line of both memories.
     """
 
     size: int
@@ -383,7 +383,6 @@ class Laid:
     skew: int
     frame: int
     least: int  # of the pitch: no packet has elements of two points
-    framed: bool
 
     @property
     def packet(self) -> int:
@@ -404,11 +403,9 @@ def laid(function: Function, scans: Scanned, plan: ScanPlan, read: Read, facts: 
         by_lines = plan.lines and in_bulk(plan, size) and size >= WORD_BYTES  # of less, more is computed than that spares
         frame = BANKS_BYTES // size if by_lines else packet
         least = plan.wide + 2 * (packet - 1)
-        if by_lines and not plan.full:
-            return Laid(size, True, plan.wide + frame, 0, frame, plan.wide + frame, True)
-        return Laid(size, True, least + frame - 1, 0, frame, least, False)
+        return Laid(size, True, least + frame - 1, 0, frame, least)
     skew = (plan.wide - plan.runs * plan.wide) % (BANKS_BYTES // size) if plan.side < WARP else 0
-    return Laid(size, False, plan.wide, skew, packet, plan.wide, False)
+    return Laid(size, False, plan.wide, skew, packet, plan.wide)
 
 
 def in_bulk(plan: ScanPlan, size: int) -> bool:
