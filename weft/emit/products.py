@@ -34,10 +34,10 @@ from weft.plan.product import (
     RUN,
     ProductPlan,
     Staged,
+    arrays_of_operands,
     made_of,
     operand_reads,
     packed_type,
-    reads_of_operands,
     result_reads,
     turned_read,
 )
@@ -68,7 +68,7 @@ def emit(
         writer.line(f'#include "{header}"')
     names = entries.of_products(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))], around)
-    if not packed and all(function.array(v.array).role == "input" for v in reads_of_operands(found)):
+    if not packed and all(function.array(a).role == "input" for a in arrays_of_operands(found)):
         launches = (replace(launches[0], late=True), *launches[1:])
     include(writer, launches)
     for number, (name, launch) in enumerate(zip(names, launches, strict=True)):
