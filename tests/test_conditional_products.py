@@ -66,3 +66,32 @@ def test_a_border_adds_nothing(dtype):
 
 def test_results_have_values_of_their_own():
     assert differences.check(R(34, 9), R(34, 18), R(9, 18)).ok
+
+
+@weft.kernel
+def spread_apart(x, w, size: int):
+    """Each side has conditions of its own, which keep it inside: rows those of what is made before, as long as a quotient."""
+    outs, ins, taps = w.shape
+    many = x.shape[1] // size
+    h = torch.empty(outs, many)
+    for o in range(outs):
+        for t in range(many):
+            h[o, t] = max(x[o, t * size], 0.0)
+    y = torch.empty(ins, many + taps // 2, 2)
+    for c in range(ins):
+        for q in range(many + taps // 2):
+            for r in range(2):
+                s = 0.0
+                for o in range(outs):
+                    for j in range((taps + 1) // 2):
+                        if r + 2 * j < taps and 0 <= q - j < many:
+                            s += w[o, c, r + 2 * j] * h[o, q - j]
+                y[c, q, r] = s
+    return y
+
+
+def test_conditions_of_both_sides():
+    shapes = [torch.empty(s, device="meta") for s in ((96, 9000), (96, 80, 5))]
+    assert type(launches_of(spread_apart, *shapes, 3)[-1].variant.plan) is ProductPlan
+    report = spread_apart.check(R(3, 11), R(3, 4, 3), 2)
+    assert report.ok, str(report)

@@ -122,3 +122,31 @@ def test_what_is_written_has_what_is_the_same_for_a_row_computed_once() -> None:
     text = log_softmax.source("bfloat16[64,32000]", arch="sm_90a")
     before, after = text.split("const float log = weft::log(total);")
     assert "weft::log(" not in before + after
+
+
+def chosen(x, target, mark):
+    """What a row has of the element that data choose is the same for all points; no row but those with a mark has `mark`'s."""
+    rows, width = x.shape
+    y = torch.empty_like(x)
+    for r in range(rows):
+        top = -torch.inf
+        for l in range(width):
+            top = max(top, x[r, l])
+        d = 0.0
+        if target[r] >= 0:
+            d = (1.5 + torch.exp(x[r, target[r]] - top)) ** 1.25
+        for l in range(width):
+            y[r, l] = (x[r, l] - top) * d + (d if target[r] == l else 0.0) + (
+                (3.5 + torch.exp(x[r, mark[r]] - top)) ** 1.75 if 2 * mark[r] == l else 0.0
+            )
+    return y
+
+
+def test_what_data_choose_for_a_row_is_computed_once_where_the_program_looks_at_it_anyway() -> None:
+    kernel = weft.kernel(chosen)
+    text = kernel.source("float32[64,1000]", "int64[64]", "int64[64]", arch="sm_90a")
+    (row,) = [line for line in text.splitlines() if "1.25f" in line]
+    (point,) = [line for line in text.splitlines() if "1.75f" in line]
+    assert row.strip().startswith("const float") and not point.strip().startswith("const float")
+    report = kernel.check(torch.randn(3, 7), torch.tensor([2, -1, 6]), torch.tensor([1, 99, -50]))  # some lie in no row
+    assert report.ok, str(report)

@@ -19,9 +19,10 @@ from weft.graph.outer_states import OuterStates
 from weft.graph.recurrences import Recurrences
 from weft.graph.scans import Scanned
 from weft.graph.state_scans import StateScans
-from weft.graph.sweeps import Sweeps
+from weft.graph.sweeps import Shapes, Sweeps
 from weft.loops.affine import affine
-from weft.loops.ir import Function, Let, Store, free_names, walk
+from weft.loops.digits import replaced
+from weft.loops.ir import Expr, Function, Let, Ref, Store, free_names, walk
 from weft.loops.schedule import Nest, Requirement, Schedule
 
 if TYPE_CHECKING:
@@ -231,12 +232,26 @@ def _values(
             return joins(own, schedule.function)
         if "scan" in kinds:
             return scanned(own)
-        return _folded(lambda: sweeps(own, sizes), lambda: scanned(own))
+        return _folded(lambda: sweeps(own, sizes, _shapes(schedule.function)), lambda: scanned(own))
     except NotTiles as no:
         if scattered:
             return _states(graph)
         own_states = (_states(graph) or _recurrences(graph)) if "scan" in kinds else None
         return own_states or Refused(no.why, no.where, no.remedy)
+
+
+def _shapes(function: Function) -> Shapes:
+    """What arrays have along each axis, and what is equal to it, in the names of what the program computes of sizes."""
+    numbers: dict[Expr, Expr] = {s.value: Ref(s.name, s.type) for s in function.scalars if s.value is not None}
+
+    def equal(extent: Expr) -> tuple[Expr, ...]:
+        found = [extent]
+        for e in found:
+            sides = (s for q in function.equalities for s in ((q.left, q.right), (q.right, q.left)) if s[0] == e)
+            found += [other for _, other in sides if other not in found]
+        return tuple(dict.fromkeys(replaced(e, numbers) for e in found))
+
+    return {a.name: tuple(map(equal, a.shape)) for a in function.arrays}
 
 
 def _folded(swept: Callable[[], Sweeps], scanned: Callable[[], Scanned]) -> Sweeps | Scanned:

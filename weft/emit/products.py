@@ -35,10 +35,10 @@ from weft.plan.product import (
     WORD,
     ProductPlan,
     Staged,
+    arrays_of_operands,
     made_of,
     operand_reads,
     packed_type,
-    reads_of_operands,
     result_reads,
     turned_read,
 )
@@ -70,7 +70,7 @@ def emit(
         writer.line(f'#include "{header}"')
     names = entries.of_products(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))], around)
-    if around.ahead and not packed and all(function.array(v.array).role == "input" for v in reads_of_operands(found)):
+    if around.ahead and not packed and all(function.array(a).role == "input" for a in arrays_of_operands(found)):
         launches = (replace(launches[0], late=True), *launches[1:])
     if plan.leaves_parts:
         launches = (*launches[:-1], replace(launches[-1], late=True))

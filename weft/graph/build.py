@@ -184,7 +184,7 @@ class Builder:
                 self.function.sized, name, simplify(index), ranges
             ):
                 continue
-            if access.subscript[axis] is None or self.polyhedra.outside(access, shape, axis) is not None:
+            if not self.polyhedra.tells(access, shape, axis) or self.polyhedra.outside(access, shape, axis) is not None:
                 return False
         return True
 
@@ -634,6 +634,8 @@ def chosen(condition: Expr, then: Expr, orelse: Expr) -> Expr:
         return then
     if isinstance(condition, Const):
         return then if condition.value else orelse
+    if (then, orelse) == (Const(True, BOOL), Const(False, BOOL)):
+        return condition
     return Op("where", (condition, then, orelse), then.type)
 
 

@@ -152,6 +152,7 @@ def certain(graph: TileGraph, under: Write | None = None) -> set[str]:
     """The values that are needed at every point of their axes. under: at every one at which this write's guard holds."""
     writes = [w for w in graph.writes if w.guard is None or w is under]
     pending = [n for w in writes for e in (*w.index, w.value) for n in _needed(graph, e)]
+    pending += [n for w in graph.writes if w.guard is not None for n in _behind_points(graph, w.guard, w.value)]
     found: set[str] = set()
     while pending:
         name = pending.pop()
@@ -171,13 +172,19 @@ def _needed(graph: TileGraph, e: Expr) -> set[str]:
 def _with_points(graph: TileGraph, e: Expr) -> set[str]:
     """The folds that an expression needs where they have points: `total if start < stop else 0`."""
     match e:
-        case Op(name="where", args=(Op(name="lt", args=(start, stop)), then, _)):
-            own = {n: graph.made[n] for n in _strictly(then) if n in graph.made}
-            return {
-                n
-                for n, v in own.items()
-                if isinstance(v, Fold) and any((graph.axis(a).start, graph.axis(a).stop) == (start, stop) for a in v.over)
-            }
+        case Op(name="where", args=(condition, then, _)):
+            return _behind_points(graph, condition, then)
+    return set()
+
+
+def _behind_points(graph: TileGraph, condition: Expr, e: Expr) -> set[str]:
+    """The folds that an expression needs where a condition holds, which asks whether they have points and nothing else."""
+    match condition:
+        case Op(name="and", args=(a, b)):
+            return _behind_points(graph, a, e) & _behind_points(graph, b, e)
+        case Op(name="lt", args=ends):
+            folds = {n: v for n in _strictly(e) if isinstance(v := graph.made.get(n), Fold)}
+            return {n for n, v in folds.items() if any((graph.axis(a).start, graph.axis(a).stop) == ends for a in v.over)}
     return set()
 
 

@@ -36,6 +36,8 @@ from weft.loops.ir import (
     walk_expr,
     with_operands,
 )
+from weft.loops.polynomials import difference, no_less, polynomial
+from weft.loops.simplify import fold
 from weft.loops.types import (
     BFLOAT16,
     BOOL,
@@ -307,7 +309,7 @@ class _Reach:
     """Which axes expressions depend on, through the values in them."""
 
     def __init__(self, sweeps: Sweeps, made: Mapping[str, Value]) -> None:
-        self.made, self._axes = made, sweeps.axes
+        self.made, self._axes, self._shapes = made, sweeps.axes, sweeps.shapes
         self._of_values: dict[str, frozenset[str]] = {}
 
     def axes(self, e: Expr) -> frozenset[str]:
@@ -326,6 +328,28 @@ class _Reach:
             self._of_values[name] = frozenset().union(*map(self.axes, exprs))
         return self._of_values[name]
 
+    def inside(self, e: Expr, conditions: Collection[Expr]) -> bool:
+        """Whether all that an expression loads is inside of its array where these hold, as they say themselves."""
+        at_least_0 = [difference(*pair) for c in conditions if (pair := no_less(c)) is not None]
+
+        def holds(i: Expr, extents: tuple[Expr, ...]) -> bool:
+            axis = self._axes.get(i.name) if isinstance(i, Ref) else None
+            ends = [end for e in extents for end in (e.args if isinstance(e, Op) and e.name == "max" else (e,))]
+            if axis is not None and self._above(axis.start) and fold(axis.stop) in map(fold, ends):
+                return True
+            below = any(difference(end, Op("add", (i, Const(1, INT64)), INT64)) in at_least_0 for end in ends)
+            return below and (self._above(i) or difference(i, Const(0, INT64)) in at_least_0)
+
+        loads = [x for x in walk_expr(e) if isinstance(x, Load | Check)]
+        return all(isinstance(x, Load) and all(map(holds, x.index, self._shapes.get(x.array, ()))) for x in loads)
+
+    def _above(self, e: Expr) -> bool:
+        """Whether this is a sum of products of what is not below 0: of variables, and of how many points axes have."""
+        counts = {a.stop.name for a in self._axes.values() if isinstance(a.stop, Ref)}
+        counts |= {a.name for a in self._axes.values() if isinstance(a.start, Const) and a.start.value >= 0}
+        form = polynomial(e)
+        return form is not None and all(c > 0 and counts.issuperset(m) for m, c in form.terms)
+
     def leaves(self, e: Expr) -> list[frozenset[str]]:
         """The axes of each read in an expression, and of each axis that is a number in it."""
         match e:
@@ -334,6 +358,10 @@ class _Reach:
             case Ref() | Load():
                 return [self.axes(e)]
         return [leaf for own in operands(e) for leaf in self.leaves(own)]
+
+
+def _is_zero(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value == 0
 
 
 def _both(a: Expr, b: Expr) -> Expr:
@@ -371,7 +399,11 @@ class _Split:
         match self._made(e):
             case Op(name="where", args=(condition, product, Const(value=0))):
                 conditions: tuple[list[Expr], list[Expr]] = [], []
-                for c in self._parts("and", condition):
+                every = self._parts("and", condition)
+                while isinstance(inner := self._made(product), Op) and inner.name == "where" and _is_zero(inner.args[2]):
+                    every += self._parts("and", inner.args[0])
+                    product = inner.args[1]
+                for c in every:
                     side = self._side(c)
                     if side is None or any(isinstance(x, Load | Check) for x in walk_expr(c)):
                         return None
@@ -384,13 +416,14 @@ class _Split:
                         return None
                     own, others = conditions[side], conditions[1 - side]
                     looks = any(isinstance(x, Load | Check) for x in walk_expr(factor))
-                    if looks and any(self._reach.axes(c) & self._over for c in others):
+                    sure = not looks or self._reach.inside(factor, own)
+                    if not sure and any(self._reach.axes(c) & self._over for c in others):
                         return None  # the other side's may be what keeps it inside
                     if own and (asked[side] or looks):
                         asked[side] = False
                         factor = Op("where", (reduce(_both, own), factor, Const(0.0, factor.type)), factor.type)
                         made.append(Ref(self._names.setdefault(factor, f"operand.{len(self._names)}"), factor.type))
-                    elif (told := self.of(factor, strict=not looks)) is not None:
+                    elif (told := self.of(factor, strict=sure)) is not None:
                         made.append(told)
                     else:
                         return None

@@ -10,12 +10,12 @@ division is there to prevent.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from weft.graph.relative import related
-from weft.graph.tile import Fold, Map, Read, TileGraph, Value, axes_of_name, names_of, uses, uses_of_write
-from weft.loops.ir import Check, Const, Expr, Load, Op, Ref, free_names, operands, with_operands
+from weft.graph.tile import Fold, Map, Read, TileGraph, Value, Write, axes_of_name, names_of, uses, uses_of_write
+from weft.loops.ir import Check, Const, Expr, Load, Op, Ref, free_names, operands, walk_expr, with_operands
 from weft.loops.names import Names
 from weft.loops.simplify import fold as fold_expr
 from weft.loops.simplify import is_number, number
@@ -56,28 +56,96 @@ def once(graph: TileGraph, rows: Collection[str]) -> TileGraph:
     """The graph, in which what is written at points has what is the same for all points of a row as a value of its own. Left
     where it is, it is computed for each run of points that is looked at by itself.
     """
-    taken, made, axes = names_in(graph), graph.made, {a.name for a in graph.axes}
-    own: dict[Expr, Map] = {}
+    naming = _Naming(graph, frozenset(rows))
+    writes = tuple(w if set(w.axes) <= naming.rows else replace(w, value=naming.written(w)) for w in graph.writes)
+    return replace(graph, values=(*graph.values, *naming.own.values()), writes=writes) if naming.own else graph
 
-    def of_row(e: Expr) -> bool:
-        """Whether an expression is made of what is the same for a row, and may be evaluated wherever that is there."""
-        if isinstance(e, Load | Check) or (isinstance(e, Ref) and e.name in axes - set(rows)):
+
+class _Naming:
+    """Values of rows, in place of the parts of writes that they are.
+
+    What may be evaluated wherever a row is goes there as it is. What loads is evaluated under what the program asks before it:
+    the conditions on the way to it, where all are of the row, or those of the row alone, where the program loads the same under
+    no others.
+    """
+
+    def __init__(self, graph: TileGraph, rows: frozenset[str]) -> None:
+        self.graph, self.rows, self.taken, self.own = graph, rows, names_in(graph), dict[Expr, Map]()
+        self.made, self.axes = graph.made, {a.name for a in graph.axes}
+        self.written_to = {w.array for w in graph.writes}
+        self.loaded: dict[Expr, list[set[Expr]]] = {}  # by what is loaded, the conditions of the row under which it surely is
+        for w in graph.writes:
+            for load, asked, surely in self._loads(w.value, *self._asked(w)):
+                if surely:
+                    self.loaded.setdefault(load, []).append({*asked})
+
+    def written(self, write: Write) -> Expr:
+        """What is written, of values of rows."""
+        return self._named(write.value, *self._asked(write))
+
+    def _asked(self, write: Write) -> tuple[tuple[Expr, ...], bool]:
+        """The conditions of a row under which a write is evaluated, and whether they are all that there are."""
+        ends = [self.graph.axis(name) for name in write.axes if name not in self.rows]
+        points = (fold_expr(Op("lt", (a.start, a.stop), BOOL)) for a in ends)
+        asked = [c for c in (*points, *([] if write.guard is None else [write.guard])) if c != Const(True, BOOL)]
+        return tuple(filter(self._of_row, asked)), all(map(self._of_row, asked))
+
+    def _of_row(self, e: Expr) -> bool:
+        """Whether an expression is made of what is the same for a row."""
+        if isinstance(e, Load) and e.array in self.written_to:
             return False
-        if isinstance(e, Ref) and e.name in made:
-            return set(axes_of_name(made[e.name], e.name)) <= set(rows)
-        return all(map(of_row, operands(e)))
+        if isinstance(e, Ref) and e.name in self.axes - self.rows:
+            return False
+        if isinstance(e, Ref) and e.name in self.made:
+            return set(axes_of_name(self.made[e.name], e.name)) <= self.rows
+        return all(map(self._of_row, operands(e)))
 
-    def named(e: Expr) -> Expr:
-        if isinstance(e, Op) and e.type.category == "float" and of_row(e) and any(n in made for n in free_names(e)):
-            if e not in own:
-                inside = {a for n in free_names(e) if n in made for a in axes_of_name(made[n], n)}
-                own[e] = Map(taken.fresh(e.name), tuple(r for r in rows if r in inside), e)
-            return Ref(own[e].name, e.type)
-        below = operands(e)
-        return with_operands(e, tuple(map(named, below))) if below else e
+    def _within(self, e: Expr, asked: tuple[Expr, ...], all_: bool) -> Iterator[tuple[Expr, tuple[Expr, ...], bool]]:
+        """The operands of an expression, each with what is asked before it."""
 
-    writes = tuple(w if set(w.axes) <= set(rows) else replace(w, value=named(w.value)) for w in graph.writes)
-    return replace(graph, values=(*graph.values, *own.values()), writes=writes) if own else graph
+        def under(condition: Expr) -> tuple[tuple[Expr, ...], bool]:
+            return ((*asked, condition), all_) if self._of_row(condition) else (asked, False)
+
+        match e:
+            case Op(name="where", args=(condition, then, orelse)):
+                yield condition, asked, all_
+                yield then, *under(condition)
+                yield orelse, *under(Op("not", (condition,), BOOL))
+            case Op(name="and" | "or" as name, args=(a, b)):
+                yield a, asked, all_
+                yield b, *under(a if name == "and" else Op("not", (a,), BOOL))
+            case _:
+                yield from ((o, asked, all_) for o in operands(e))
+
+    def _loads(self, e: Expr, asked: tuple[Expr, ...], all_: bool) -> Iterator[tuple[Expr, tuple[Expr, ...], bool]]:
+        if isinstance(e, Load | Check):
+            yield e, asked, all_
+        for part in self._within(e, asked, all_):
+            yield from self._loads(*part)
+
+    def _named(self, e: Expr, asked: tuple[Expr, ...], all_: bool) -> Expr:
+        if isinstance(e, Op) and e.type.category == "float" and any(n in self.made for n in free_names(e)) and self._of_row(e):
+            value = self._under(e, asked) if any(isinstance(x, Load | Check) for x in walk_expr(e)) else e
+            loads = self._loads(value, (), True)
+            if all(any(known <= {*own} for known in self.loaded.get(load, ())) for load, own, _ in loads):
+                return Ref(self._value(e.name, value).name, e.type)
+        below = tuple(self._named(*part) for part in self._within(e, asked, all_))
+        return with_operands(e, below) if below else e
+
+    def _under(self, e: Expr, asked: tuple[Expr, ...]) -> Expr:
+        """An expression where these conditions hold, asked in this order, else 0."""
+        while isinstance(e, Op) and e.name == "where" and e.args[0] in asked:
+            e = e.args[1]
+        for condition in reversed(tuple(dict.fromkeys(asked))):
+            e = Op("where", (condition, e, number(0, e.type)), e.type)
+        return e
+
+    def _value(self, called: str, value: Expr) -> Map:
+        if value not in self.own:
+            inside = {a for n in free_names(value) if n in self.made for a in axes_of_name(self.made[n], n)}
+            inside |= free_names(value) & self.rows
+            self.own[value] = Map(self.taken.fresh(called), tuple(a.name for a in self.graph.axes if a.name in inside), value)
+        return self.own[value]
 
 
 def names_in(graph: TileGraph) -> Names:

@@ -7,7 +7,7 @@ that wait for others: softmax's maximum, its sum, its values. What is written on
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from weft.graph.even import Box, even
 from weft.graph.needs import by_need
@@ -16,6 +16,9 @@ from weft.graph.steady import once, steady
 from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, Scan, TileGraph, Write, names_of, uses, uses_of_write
 from weft.loops.algebra.table import ALGEBRAS, EXTREMA
 from weft.loops.ir import Expr, free_arrays, free_names
+
+# By the names of arrays, of each axis how long it is, and what is equal to that.
+Shapes = Mapping[str, tuple[tuple[Expr, ...], ...]]
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class Sweeps:
     expressions, as loads, where they are needed. stages: what each computes needs the folds of those
     before it. last: written once a row, after the last stage. apart: the last stage stores to what others read, so all reads
     of a row come before it, and all of its stores after. running: the same with fewer stages, where sums are kept relative to
-    the extrema that threads have so far, if that is so of any. box: where rows have points that
-    the program has not.
+    the extrema that threads have so far, if that is so of any. shapes: of arrays. box: where rows have points that the program
+    has not.
     """
 
     axes: Mapping[str, Axis]
@@ -54,6 +57,7 @@ class Sweeps:
     apart: bool
     running: Sweeps | None = None
     box: Box | None = None
+    shapes: Shapes = field(default_factory=dict, compare=False)
 
     @property
     def read_once(self) -> bool:
@@ -81,28 +85,30 @@ class Sweeps:
         return tuple(v for v in self.values if isinstance(v, Fold))
 
 
-def sweeps(graph: TileGraph, sizes: Collection[str] = ()) -> Sweeps:
-    """The sweeps of a graph. sizes: names of numbers that are not below 0. Raises NotTiles where values are not found so."""
+def sweeps(graph: TileGraph, sizes: Collection[str] = (), shapes: Shapes | None = None) -> Sweeps:
+    """The sweeps of a graph. sizes: names of numbers that are not below 0. shapes: of arrays. Raises NotTiles where values are
+    not found so.
+    """
     try:
-        return _of(graph, sizes)
+        return _of(graph, sizes, shapes)
     except NotTiles as no:
         try:
             wider, box = even(graph)
         except NotTiles:
             raise no from None
-        return replace(_of(wider, sizes), box=box)
+        return replace(_of(wider, sizes, shapes), box=box)
 
 
-def _of(graph: TileGraph, sizes: Collection[str]) -> Sweeps:
+def _of(graph: TileGraph, sizes: Collection[str], shapes: Shapes | None) -> Sweeps:
     graph = steady(by_need(graph))
     for value in graph.values:
         if isinstance(value, Scan):
             raise NotTiles(f"{value.names[0]} is no fold", value.location)
-    found = _sweeps(graph, {})
+    found = replace(_sweeps(graph, {}), shapes=shapes or {})
     moving = {r.sum: r for r in repairs(graph.values, sizes)}
     if not moving:
         return found
-    running = _sweeps(replace(graph, values=unguarded(graph.values, moving.values())), moving)
+    running = replace(_sweeps(replace(graph, values=unguarded(graph.values, moving.values())), moving), shapes=shapes or {})
     used = [r for t in running.stages for s in t for r in s.repairs]
     return replace(found, running=running) if used and all(r in used for r in moving.values() if r.guarded) else found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -49,6 +50,7 @@ from weft.loops.ir import (
 )
 from weft.loops.memory import Memory
 from weft.loops.names import Names
+from weft.loops.polynomials import Polynomial, difference, no_less, polynomial
 from weft.loops.simplify import add, base_name, bound_inside, fold, neg, number
 from weft.loops.types import BOOL, INT64, ScalarType
 
@@ -93,7 +95,7 @@ class _Step:
 
 
 @dataclass(frozen=True)
-class _Site:
+class Site:
     """One accumulation: its statement, the value it adds, the way to it from the function's body."""
 
     store: Store
@@ -105,21 +107,21 @@ class _Site:
         return tuple(s.stmt for s in self.path if isinstance(s.stmt, For))
 
 
-def _sites(statements: tuple[Stmt, ...], array: str, path: tuple[_Step, ...] = ()) -> Iterator[_Site]:
+def sites_of(statements: tuple[Stmt, ...], array: str, path: tuple[_Step, ...] = ()) -> Iterator[Site]:
     for stmt in statements:
         match stmt:
             case Store() if stmt.array == array:
                 value = accumulation(stmt)
                 assert value is not None, f"{array} is more than accumulated into"
-                yield _Site(stmt, value, path)
+                yield Site(stmt, value, path)
             case For() | If():
                 for n, body in enumerate(bodies(stmt)):
                     for j, inner in enumerate(body):
-                        yield from _sites((inner,), array, (*path, _Step(stmt, n == 0, body, j)))
+                        yield from sites_of((inner,), array, (*path, _Step(stmt, n == 0, body, j)))
 
 
 @dataclass
-class _Edit:
+class Edit:
     """Changes to statements, found by identity: replaced, followed by others, or begun (loops) by others."""
 
     instead: dict[int, list[Stmt]] = field(default_factory=dict)
@@ -150,7 +152,7 @@ def accumulate(function: Function, targets: tuple[str, ...], names: Names) -> Fu
     brought into either form stays as it is.
     """
     for target in targets:
-        steady = _Steady(function, names)
+        steady = Steady(function, names)
         function = steady.named(function)
         function = replace(function, body=_hoist(function, function.body, target, (), names))
         function = steady.written_out(_gather(function, target, names))
@@ -160,35 +162,51 @@ def accumulate(function: Function, targets: tuple[str, ...], names: Names) -> Fu
     return function
 
 
-class _Steady:
+class Steady:
     """Names for what is the same in all iterations and no sum of names, as `width // 2`: subscripts and bounds that are sums
-    of it and of variables are affine in those names.
+    of it and of variables are affine in those names. What the program itself names so is a number of the call meanwhile.
     """
 
     def __init__(self, function: Function, names: Names) -> None:
         self.names, self.made = names, dict[Expr, Ref]()
         self.fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
+        self.lets: list[Let] = []
+        for s in function.body:
+            if isinstance(s, Let) and s.value.type == INT64 and free_names(s.value) <= self.fixed and not free_arrays(s.value):
+                self.lets.append(s)
+                self.fixed.add(s.name)
 
     def named(self, function: Function) -> Function:
         arrays = tuple(replace(a, shape=tuple(map(self._name, a.shape))) for a in function.arrays)
-        body = _mapped(function.body, self._name)
-        scalars = tuple(Scalar(ref.name, INT64, e) for e, ref in self.made.items())
-        return replace(function, arrays=arrays, body=body, scalars=(*function.scalars, *scalars))
+        body = _mapped(tuple(s for s in function.body if s not in self.lets), self._name)
+        own = (*((s.name, s.value) for s in self.lets), *((ref.name, e) for e, ref in self.made.items()))
+        scalars = (*function.scalars, *(Scalar(name, INT64, e) for name, e in own))
+        return replace(function, arrays=arrays, body=body, scalars=scalars)
 
     def written_out(self, function: Function) -> Function:
-        if not self.made:
-            return function
+        arrays = tuple(replace(a, shape=tuple(map(self.in_full, a.shape))) for a in function.arrays)
         known: dict[str, Expr] = {ref.name: e for e, ref in self.made.items()}
-        arrays = tuple(replace(a, shape=tuple(substitute(e, known) for e in a.shape)) for a in function.arrays)
-        scalars = tuple(s for s in function.scalars if s.name not in known)
-        return replace(function, arrays=arrays, body=substitute_statements(function.body, known), scalars=scalars)
+        own = known.keys() | {s.name for s in self.lets}
+        scalars = tuple(s for s in function.scalars if s.name not in own)
+        body = (*self.lets, *substitute_statements(function.body, known))
+        return replace(function, arrays=arrays, body=body, scalars=scalars)
 
-    def _name(self, e: Expr) -> Expr:
+    def in_full(self, e: Expr) -> Expr:
+        """An expression of sizes and numbers of a call alone."""
+        known: dict[str, Expr] = {ref.name: e for e, ref in self.made.items()} | {s.name: s.value for s in self.lets}
+        while names := free_names(e) & known.keys():
+            e = substitute(e, {n: known[n] for n in names})
+        return e
+
+    def _name(self, e: Expr, term: bool = False) -> Expr:
+        """term: it is one of a sum, in which a product is a number like others; by itself it may be told by its factors."""
         no_sum = isinstance(e, Op) and e.type == INT64 and e.name in ("floordiv", "mod", "min", "max")
+        no_sum = no_sum or (term and isinstance(e, Op) and e.name == "mul" and all(map(free_names, e.args)))
         if no_sum and free_names(e) and free_names(e) <= self.fixed and not free_arrays(e):
             return self.made.setdefault(e, Ref(self.names.fresh("steady"), INT64))
+        terms = isinstance(e, Op) and e.name in ("add", "sub")
         below = operands(e)
-        return with_operands(e, tuple(map(self._name, below))) if below else e
+        return with_operands(e, tuple(self._name(o, terms) for o in below)) if below else e
 
 
 # ---- sums carried out of the loops that an index does not name
@@ -198,15 +216,15 @@ def _plain(index: tuple[Expr, ...]) -> set[str]:
     return {i.name for i in index if isinstance(i, Ref)}
 
 
-def _surely_inside(function: Function, array: str, index: tuple[Expr, ...], loops: Collection[For]) -> bool:
+def surely_inside(function: Function, array: str, index: tuple[Expr, ...], loops: Collection[For]) -> bool:
     """Whether the index is inside the array for all iterations of these loops, as their bounds alone show."""
-    return all(_in_range(i, extent, loops) for i, extent in zip(index, function.array(array).shape, strict=True))
+    return all(in_range(i, extent, loops) for i, extent in zip(index, function.array(array).shape, strict=True))
 
 
-def _in_range(i: Expr, extent: Expr, loops: Collection[For]) -> bool:
+def in_range(i: Expr, extent: Expr, loops: Collection[For]) -> bool:
     """Whether a subscript is the variable of a loop that an axis of this extent has all points of."""
     loop = next((f for f in loops if isinstance(i, Ref) and f.var == i.name), None)
-    found = None if loop is None else _ascending(loop)
+    found = None if loop is None else ascending(loop)
     return found is not None and not found[0].terms and found[0].constant >= 0 and found[1] == affine(extent)
 
 
@@ -247,13 +265,13 @@ def _hoist_one(
     bound = bound_inside(loop)
     nested = any(isinstance(s, For) for s in walk(loop.body))
     stored = {s.array for s in walk(loop.body) if isinstance(s, Store)}
-    for site in _sites(loop.body, target):
-        index = tuple(_in_full(site, i, loop.body) if free_names(i) & bound else i for i in site.store.index)
+    for site in sites_of(loop.body, target):
+        index = tuple(in_full(site, i, loop.body) if free_names(i) & bound else i for i in site.store.index)
         if site.loops or any(free_names(i) & bound or free_arrays(i) & stored for i in index):
             continue
         if nested and not (around and all(f.var in _plain(index) for f in around)):
             continue
-        inside = _surely_inside(function, target, index, around)
+        inside = surely_inside(function, target, index, around)
         if site.path and not inside:
             continue
         type_ = site.value.type
@@ -269,13 +287,13 @@ def _hoist_one(
 
 def _runs(loop: For) -> Expr:
     """Whether a loop has an iteration."""
-    bounds = _ascending(loop)
+    bounds = ascending(loop)
     if bounds is not None:
         return Op("lt", (bounds[0].expr(), bounds[1].expr()), BOOL)
     return Op("lt", (loop.start, loop.stop) if loop.step > 0 else (loop.stop, loop.start), BOOL)
 
 
-def _thread(statements: tuple[Stmt, ...], site: _Site, total: Expr, names: Names) -> tuple[tuple[Stmt, ...], Expr]:
+def _thread(statements: tuple[Stmt, ...], site: Site, total: Expr, names: Names) -> tuple[tuple[Stmt, ...], Expr]:
     """The statements without the site's store, and the total with its value added."""
     out: list[Stmt] = []
     end = total
@@ -296,7 +314,7 @@ def _thread(statements: tuple[Stmt, ...], site: _Site, total: Expr, names: Names
 # ---- what a value needs, to be computed elsewhere
 
 
-def _ascending(loop: For) -> tuple[Affine, Affine, int] | None:
+def ascending(loop: For) -> tuple[Affine, Affine, int] | None:
     """The same iterations as range(start, stop, step) with step > 0."""
     start, stop = affine(loop.start), affine(loop.stop)
     if start is None or stop is None:
@@ -318,14 +336,14 @@ def _bindings(stmt: Stmt) -> tuple[tuple[str, ScalarType], ...]:
     return ()
 
 
-class _Closure:
+class Closure:
     """The computation of a site's value, to be repeated where its loop variables have other names.
 
     depth: the steps of the path that stay around the new place. certain: the branches on the path that are always taken
     there. spills: what cannot be repeated, by the step in whose body it is bound.
     """
 
-    def __init__(self, site: _Site, depth: int, settled: _Settled, certain: frozenset[int] = frozenset()) -> None:
+    def __init__(self, site: Site, depth: int, settled: Settled, certain: frozenset[int] = frozenset()) -> None:
         self.site, self.depth, self.certain = site, depth, certain
         self.blocks: list[list[Let]] = []
         self.spills: dict[str, int] = {}
@@ -354,7 +372,7 @@ class _Closure:
                 needed |= free_names(step.stmt.condition)
                 self.repeatable = self.repeatable and settled(step.stmt.condition)
 
-    def _tainted(self, settled: _Settled) -> list[set[str]]:
+    def _tainted(self, settled: Settled) -> list[set[str]]:
         """For each step of the path: the bindings of its body that are better saved than repeated.
 
         These are the results of loops and branches and, outside the innermost loop, all that is made from them; there, also
@@ -432,10 +450,10 @@ class _Closure:
         return [If(condition, then, orelse, (merge,), self.site.store.location)], Ref(name, value.type)
 
 
-def _factors(site: _Site) -> set[str]:
+def _factors(site: Site) -> set[str]:
     """The names that are computed of a loop which sums and of one which does not, but not of all that do not."""
     loops = {f.var for f in site.loops}
-    placed = loops & {n for i in site.store.index for n in free_names(_in_full(site, i))}
+    placed = loops & {n for i in site.store.index for n in free_names(in_full(site, i))}
     of: dict[str, set[str]] = {v: {v} for v in loops}
     computed: set[str] = set()
     for let in (s for step in site.path for s in step.before if isinstance(s, Let)):
@@ -446,7 +464,7 @@ def _factors(site: _Site) -> set[str]:
     return {n for n in computed if of[n] - placed and of[n] & placed and placed - of[n]}
 
 
-def _used(site: _Site) -> set[str]:
+def _used(site: Site) -> set[str]:
     """The names that a site's value is made of."""
     used = set(free_names(site.value))
     for let in (s for step in reversed(site.path) for s in reversed(step.before) if isinstance(s, Let)):
@@ -454,7 +472,7 @@ def _used(site: _Site) -> set[str]:
     return used
 
 
-class _Settled:
+class Settled:
     """Whether an expression has the same value later in a function: it loads from inputs, and elements of other arrays
     that nothing stores to any more.
     """
@@ -529,14 +547,29 @@ class _Window:
 
 
 @dataclass(frozen=True)
+class _Product:
+    """name: what stands for a loop's variable, or for none, times a factor that is the same in all iterations."""
+
+    name: str
+    var: str | None
+    factor: Expr
+
+    def of(self, known: Mapping[str, Expr]) -> Expr:
+        if self.var is None:
+            return self.factor
+        return Op("mul", (known.get(self.var, Ref(self.var, INT64)), self.factor), INT64)
+
+
+@dataclass(frozen=True)
 class _Plan:
     """How a site becomes a nest: `prefix` loops stay, `placed` index axes get loops, `summed` loops carry a sum.
 
     certain: the branches on the path that the bounds of the new loops make certain to be taken. windows: of summed loops over
     windows, those that an element is in. digits: of loop variables, those that tell them; parts: those that are summed.
+    products: what names in `rest` stand for that are products with loop variables.
     """
 
-    site: _Site
+    site: Site
     prefix: int
     placed: tuple[_Placed, ...]
     summed: tuple[For, ...]
@@ -544,6 +577,11 @@ class _Plan:
     windows: tuple[_Window, ...] = ()
     digits: tuple[Digits, ...] = ()
     parts: tuple[For, ...] = ()
+    products: tuple[_Product, ...] = ()
+
+    def variables(self, form: Affine) -> set[str]:
+        """The names in a form, and in what its names stand for."""
+        return {*form.names} | {x.var for x in self.products if x.name in form.names and x.var is not None}
 
     @property
     def in_place(self) -> bool:
@@ -561,7 +599,7 @@ class _Plan:
         positions = {p.var: f"axis {p.axis}" for p in self.placed}
         elements = {p.axis: p.bounds for p in self.placed}
         index = tuple(elements.get(axis) or affine(i) for axis, i in enumerate(self.site.store.index))
-        summed = tuple(_renamed(_ascending(f), positions) for f in self.summed)
+        summed = tuple(_renamed(ascending(f), positions) for f in self.summed)
         return around, index, summed, self.windows, id(self.site.store) if self.digits else None
 
 
@@ -572,7 +610,7 @@ def _renamed(bounds: tuple[Affine, Affine, int] | None, names: dict[str, str]) -
     return (*forms, bounds[2])
 
 
-def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | None:
+def _plan(function: Function, site: Site, most: int | None = None) -> _Plan | None:
     """most: of the loops that may stay."""
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
     subscripts, by_digits = _by_digits(function, site, fixed)
@@ -580,6 +618,7 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
     loops, parts = {f.var: f for f in counting}, {f.var for d in by_digits for f in d.loops}
     found: dict[str, tuple[int, int, Affine]] = {}
     several: dict[str, _Placed] = {}
+    products: dict[str, _Product] = {}
     for axis, i in enumerate(subscripts):
         if by_digits and (several_told := _places(function, site, axis, i, counting, fixed)) is not None:
             own_names = {p.var for p in several_told.places}
@@ -587,13 +626,17 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
                 return None
             several |= dict.fromkeys(own_names, several_told)
             continue
-        form = affine(i)
+        form = _of_products(i, loops, fixed, products)
         if form is None:
             return None
         own = _telling(function, site, axis, form, counting)
         rest = Affine.make({n: c for n, c in form.terms if n not in own}, form.constant)
-        if not rest.names <= fixed | loops.keys() or (form.names & loops.keys() and not own):
+        if not rest.names <= fixed | loops.keys() | products.keys() or (form.names & loops.keys() and not own):
             return None
+        if not rest.names.isdisjoint(products):
+            along = function.array(site.store.array).shape[axis]
+            if not own or by_digits or not as_long(function, loops[own[0]], along):
+                return None
         for var in own:
             factor = form.coefficient(var)
             if var in found:
@@ -613,13 +656,13 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
             found[place] = axis, 1, Affine.make({var: factor}, 0) + window.rest
     prefix = 0
     # factors that can be saved alone have the product in loops of its own
-    if not _factors(site) & _used(site) or _Closure(site, 0, _Settled(function)).whole:
+    if not _factors(site) & _used(site) or Closure(site, 0, Settled(function)).whole:
         in_place = (loop.var in found and found[loop.var][1:] == (1, Affine((), 0)) for loop in site.loops[:most])
         prefix = sum(itertools.takewhile(bool, in_place))
     if several.keys() & found.keys():
         return None
     known = fixed | {f.var for f in site.loops[:prefix]}
-    branches, decided = _branches(function, site), dict[int, set[int]]()
+    branches, decided = conditions_of(function, site), dict[int, set[int]]()
     placed: list[_Placed] = []
     for loop in counting[prefix:]:
         if loop.var not in found:
@@ -634,28 +677,30 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
             asked = None if all_of_it else loop.stop
             placed.append(_Placed(axis, loop.var, sign, rest, (Affine((), 0), length, 1), whole=asked))
             continue
-        bounds = _ascending(loop)
+        bounds = ascending(loop)
         if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
             return None
         start, stop, step = bounds
         if step == 1:
             start, stop = _tightened(branches, loop.var, Affine.make({loop.var: 1}, 0), (start, stop), known, decided)
         within = (start, stop) if stride > 1 or rest.names - fixed else None
-        if stride > 1 or any(place == loop.var for place, _ in windows.values()):  # elements ask what iterations reach them
+        moved = sign < 0 or rest != Affine((), 0)
+        span = _span(rest, loops, fixed) if moved and stride == 1 else None
+        # elements ask what iterations reach them
+        if stride > 1 or (moved and span is None) or any(place == loop.var for place, _ in windows.values()):
             extent = affine(function.array(site.store.array).shape[axis])
             if step != 1 or extent is None:
                 return None
             start, stop = Affine((), 0), extent
-        elif sign < 0 or rest != Affine((), 0):
-            span = _span(rest, loops, fixed)
-            if step != 1 or span is None:
+        elif span is not None:
+            if step != 1:
                 return None
             one, (low, high) = Affine((), 1), span
             start, stop = (start + low, stop + high) if sign > 0 else (low - stop + one, high - start + one)
             index = Affine.make({loop.var: sign}, 0) + rest
             start, stop = _tightened(branches, loop.var, index, (start, stop), known, decided)
         placed.append(_Placed(axis, loop.var, sign, rest, (start, stop, step), within, stride=stride))
-    if {n for p in placed for n in p.rest.names - fixed} & found.keys():
+    if {(products[n].var or "") if n in products else n for p in placed for n in p.rest.names - fixed} & found.keys():
         return None
     placed += dict.fromkeys(several.values())
     placed.sort(key=lambda p: p.axis)
@@ -664,41 +709,123 @@ def _plan(function: Function, site: _Site, most: int | None = None) -> _Plan | N
     for loop in counting[prefix:]:
         if loop.var in found or loop.var in several or loop.var in parts:
             continue
-        bounds = _ascending(loop)
+        bounds = ascending(loop)
         if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
             return None
         known.add(loop.var)
         summed.append(loop)
     said = {k: comparisons(branches[k], True) for k in decided}
     certain = frozenset(k for k, told in said.items() if told.exact and len(decided[k]) == len(told.all))
+    certain |= asking_inside(function, site, [p.axis for p in placed if p.bounds[:2] == _whole(function, site, p.axis)])
     found_windows = tuple(replace(windows[f.var][1], loop=k) for k, f in enumerate(summed) if f.var in windows)
     left = tuple(f for f in counting if f.var in parts and f.var not in found and f.var not in several)
-    return _Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, left)
+    used = tuple(x for x in products.values() if any(x.name in p.rest.names for p in placed))
+    return _Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, left, used)
 
 
-def _by_digits(function: Function, site: _Site, fixed: set[str]) -> tuple[tuple[Expr, ...], tuple[Digits, ...]]:
+def _whole(function: Function, site: Site, axis: int) -> tuple[Affine, Affine | None]:
+    return Affine((), 0), affine(function.array(site.store.array).shape[axis])
+
+
+def _of_products(e: Expr, loops: Mapping[str, For], fixed: set[str], known: dict[str, _Product]) -> Affine | None:
+    """An index as an affine form of names, of which some stand for products of a loop's variable and what is fixed."""
+    form = affine(e)
+    found = polynomial(e) if form is None else None
+    if found is None:
+        return form
+    terms: Counter[str] = Counter()
+    for monomial, factor in found.terms:
+        own = next((n for n in monomial if n in loops), None)
+        left = list(monomial)
+        if own is not None:
+            left.remove(own)
+        if len(monomial) > 1 and not {*left} <= fixed:
+            return None
+        name = "*".join(monomial)
+        if len(monomial) > 1:
+            known[name] = _Product(name, own, Polynomial.make([(tuple(left), 1)]).expr())
+        terms[name] += factor
+    constant = terms.pop("", 0)
+    return Affine.make(terms, constant)
+
+
+def as_long(function: Function, loop: For, extent: Expr) -> bool:
+    """Whether how often a loop runs has to do with how long an axis is."""
+    values = {s.name: s.value for s in function.scalars if s.value is not None}
+
+    def sizes(e: Expr) -> set[str]:
+        return {n for name in free_names(e) for n in (sizes(values[name]) if name in values else {name})}
+
+    return bool(sizes(loop.stop if loop.step > 0 else loop.start) & sizes(extent))
+
+
+def asking_inside(function: Function, site: Site, axes: Collection[int]) -> frozenset[int]:
+    """The branches of a site that ask whether its element is inside of these axes of the array, and nothing else."""
+    shape = function.array(site.store.array).shape
+    inside = set[Polynomial]()
+    for axis in axes:
+        at = in_full(site, site.store.index[axis])
+        inside |= {difference(at, _ZERO), difference(shape[axis], Op("add", (at, number(1, INT64)), INT64))}
+
+    said = _said(function, site)
+    return frozenset(k for k, forms in said.items() if all(form is not None and form in inside for form in forms))
+
+
+def _said(function: Function, site: Site) -> dict[int, list[Polynomial | None]]:
+    """What is not below 0 where the path of a site goes through a branch, of each part of its condition, if that says so."""
+
+    def parts(condition: Expr) -> Iterator[Expr]:
+        if isinstance(condition, Op) and condition.name == "and":
+            for part in condition.args:
+                yield from parts(part)
+        else:
+            yield condition
+
+    def form(condition: Expr) -> Polynomial | None:
+        pair = no_less(condition)
+        return None if pair is None else difference(*pair)
+
+    return {k: [*map(form, parts(in_full(site, c)))] for k, c in conditions_of(function, site).items()}
+
+
+def from_the_start(function: Function, targets: tuple[str, ...]) -> Function:
+    """The function, in whose accumulations no subscript counts from the end where a condition on the way says that it is not
+    below 0.
+    """
+    edit = Edit()
+    for site in (s for target in targets for s in sites_of(function.body, target)):
+        bare = [counted_from_end(i) for i in site.store.index]
+        if any(counts for _, counts in bare):
+            known = [form for forms in _said(function, site).values() for form in forms]
+            pairs = zip(site.store.index, bare, strict=True)
+            index = tuple(a if counts and difference(in_full(site, a), _ZERO) in known else i for i, (a, counts) in pairs)
+            edit.instead[id(site.store)] = [accumulate_into(site.store.array, index, site.value, site.store)]
+    return replace(function, body=edit.apply(function.body))
+
+
+def _by_digits(function: Function, site: Site, fixed: set[str]) -> tuple[tuple[Expr, ...], tuple[Digits, ...]]:
     """The index of a site, and the digits of loop variables that it is of, if it is of any. Sums of what is not below 0 do not
     count from the end.
     """
-    index = tuple(_in_full(site, i) for i in site.store.index)
+    index = tuple(in_full(site, i) for i in site.store.index)
     bare = tuple(counted_from_end(i)[0] for i in index)
     found = digits(site.loops, bare, fixed)
     if found is not None:
         above = {e for d in found[0] for e in d.divisors}
         above |= {Ref(f.var, INT64) for f in _counting(site, found[0]) if f.start == _ZERO and f.step == 1}
-        if all(i == j or _no_less_than_0(function, k, above) for i, j, k in zip(index, bare, found[1], strict=True)):
+        if all(i == j or no_less_than_0(function, k, above) for i, j, k in zip(index, bare, found[1], strict=True)):
             return found[1], found[0]
     return site.store.index, ()
 
 
-def _counting(site: _Site, told: tuple[Digits, ...]) -> list[For]:
+def _counting(site: Site, told: tuple[Digits, ...]) -> list[For]:
     """The loops of a site, with those over digits in place of those of the variables that they tell."""
     by = {d.var: d.loops for d in told}
     return [one for f in site.loops for one in by.get(f.var, (f,))]
 
 
 def _places(
-    function: Function, site: _Site, axis: int, index: Expr, loops: list[For], fixed: set[str]
+    function: Function, site: Site, axis: int, index: Expr, loops: list[For], fixed: set[str]
 ) -> _Placed | None:
     """An index whose places are variables that count from 0, as `i * width + j`; None where it is another."""
     own = [f for f in loops if f.var in free_names(index)]
@@ -728,8 +855,8 @@ def _window(
 ) -> tuple[str, _Window] | None:
     """The variable that tells places in windows that a loop begins a stride apart, and the windows; None where none does."""
     inside = rest.names - fixed
-    bounds = _ascending(loops[next(iter(inside))]) if len(inside) == 1 else None
-    around = _ascending(loops[var])
+    bounds = ascending(loops[next(iter(inside))]) if len(inside) == 1 and inside <= loops.keys() else None
+    around = ascending(loops[var])
     if bounds is None or around is None or bounds[2] != 1 or around[2] != 1:
         return None
     (place,) = inside
@@ -738,7 +865,7 @@ def _window(
     return place, _Window(axis, 0, stride, rest - Affine.make({place: 1}, 0), bounds[:2])
 
 
-def _in_full(site: _Site, index: Expr, around: tuple[Stmt, ...] = ()) -> Expr:
+def in_full(site: Site, index: Expr, around: tuple[Stmt, ...] = ()) -> Expr:
     """An index with what integers on the way to its site stand for. around: the statements that the way leads through first."""
     before = (*around, *(s for step in site.path for s in step.before))
     named = {s.name: s.value for s in before if isinstance(s, Let) and s.value.type == INT64}
@@ -747,7 +874,7 @@ def _in_full(site: _Site, index: Expr, around: tuple[Stmt, ...] = ()) -> Expr:
     return index
 
 
-def _no_less_than_0(function: Function, e: Expr, known: Collection[Expr] = ()) -> bool:
+def no_less_than_0(function: Function, e: Expr, known: Collection[Expr] = ()) -> bool:
     """Whether an integer is not below 0. known: those that are not."""
     match e:
         case _ if e in known:
@@ -756,20 +883,22 @@ def _no_less_than_0(function: Function, e: Expr, known: Collection[Expr] = ()) -
             return value >= 0
         case Ref(name=name):
             made = next((s.value for s in function.scalars if s.name == name), None)
-            return any(s.name == name for s in function.sizes) or (made is not None and _no_less_than_0(function, made, known))
-        case Op(name="add" | "mul" | "floordiv" | "min" | "max", args=args):
-            return all(_no_less_than_0(function, a, known) for a in args)
+            return any(s.name == name for s in function.sizes) or (made is not None and no_less_than_0(function, made, known))
+        case Op(name="max", args=args):
+            return any(no_less_than_0(function, a, known) for a in args)
+        case Op(name="add" | "mul" | "floordiv" | "min", args=args):
+            return all(no_less_than_0(function, a, known) for a in args)
     return False
 
 
-def _telling(function: Function, site: _Site, axis: int, form: Affine, loops: list[For]) -> list[str]:
+def _telling(function: Function, site: Site, axis: int, form: Affine, loops: list[For]) -> list[str]:
     """The loop whose variable tells an index, if any does: of several, the outermost of those that are as long as the array,
     else, of those that sizes bound if any is, the one that moves it farthest, the innermost of such; the others are summed.
     """
     own = [f for f in loops if f.var in form.names]
     if len(own) > 1:
         extent = affine(function.array(site.store.array).shape[axis])
-        ends = {f.var: _ascending(f) for f in own}
+        ends = {f.var: ascending(f) for f in own}
         long = [f for f in own if extent is not None and (e := ends[f.var]) is not None and e[1].names & extent.names]
         sized = [f for f in own if (e := ends[f.var]) is not None and e[1].names] or own
         own = long or sorted(sized[::-1], key=lambda f: -abs(form.coefficient(f.var)))
@@ -782,7 +911,7 @@ def _span(rest: Affine, loops: Mapping[str, For], fixed: set[str]) -> tuple[Affi
     for name, c in rest.terms:
         if name in fixed:
             continue
-        bounds = _ascending(loops[name])
+        bounds = ascending(loops[name]) if name in loops else None
         if bounds is None or bounds[2] != 1 or not (bounds[0].names | bounds[1].names) <= fixed:
             return None
         ends = bounds[0], bounds[1] + Affine((), -1)
@@ -821,7 +950,7 @@ def _tightened(
     return start, stop
 
 
-def _branches(function: Function, site: _Site) -> dict[int, Expr]:
+def conditions_of(function: Function, site: Site) -> dict[int, Expr]:
     """What holds where the path of a site goes through a branch, by the branch's place on the path."""
     found: dict[int, Expr] = {}
     if not any(isinstance(step.stmt, If) for step in site.path):
@@ -840,7 +969,7 @@ def _gather(function: Function, target: str, names: Names) -> Function:
     """Turn sites whose loops do not all stand, as they are, in the index into nests of their own."""
     left: set[int] = set()
     while True:
-        plans = [_plan(function, s) for s in _often(function, target)]
+        plans = [_plan(function, s) for s in often(function, target)]
         todo = [p for p in plans if p is not None and not p.in_place and id(p.site.store) not in left]
         if not todo:
             return _sums_first(_by_spans(function, target, names), target, names)
@@ -853,9 +982,9 @@ def _gather(function: Function, target: str, names: Names) -> Function:
             function = changed
 
 
-def _often(function: Function, target: str) -> list[_Site]:
+def often(function: Function, target: str) -> list[Site]:
     """The sites under no condition that nobody expects to hold."""
-    return [s for s in _sites(function.body, target) if not any(isinstance(x.stmt, If) and x.stmt.rare for x in s.path)]
+    return [s for s in sites_of(function.body, target) if not any(isinstance(x.stmt, If) and x.stmt.rare for x in s.path)]
 
 
 def _by_spans(function: Function, target: str, names: Names) -> Function:
@@ -863,12 +992,12 @@ def _by_spans(function: Function, target: str, names: Names) -> Function:
     `int(u)`, `abs(i - pad)`): the subscripts, and of each element the least and the largest iteration, are found first, once,
     and those between are asked.
     """
-    settled, tops = _Settled(function), dict[int, list[_Spanned]]()
-    for site in _often(function, target):
+    settled, tops = Settled(function), dict[int, list[_Spanned]]()
+    for site in often(function, target):
         one = _spanned(function, site, settled)
         if one is not None:
             tops.setdefault(id(site.path[0].stmt), []).append(one)
-    edit, arrays = _Edit(), list(function.arrays)
+    edit, arrays = Edit(), list(function.arrays)
     for top, sites in tops.items():
         spans: dict[tuple[Expr, ...], _Span] = {}
         nests: list[Stmt] = []
@@ -927,7 +1056,7 @@ class _Span:
             for a, how in ((self.first, "min"), (self.last, "max"))
         )
         # where other loops have no iteration, it may be none of the array's
-        inside = If(_between(at, _ZERO, self.first.shape[0]), ends, (), (), loop.location)
+        inside = If(between(at, _ZERO, self.first.shape[0]), ends, (), (), loop.location)
         return (
             replace(loop, var=one.name, carries=(), body=(told,)),
             replace(loop, var=other.name, carries=(), body=(inside,), apart=True),
@@ -938,14 +1067,14 @@ class _Span:
 class _Spanned:
     """A site whose axes are functions of a loop's variable, or variables by themselves; the spans of the functions."""
 
-    site: _Site
-    closure: _Closure
+    site: Site
+    closure: Closure
     functions: Mapping[int, tuple[For, Expr]]
     plain: Mapping[int, For]
     spans: dict[int, _Span] = field(default_factory=dict)
 
 
-def _spanned(function: Function, site: _Site, settled: _Settled) -> _Spanned | None:
+def _spanned(function: Function, site: Site, settled: Settled) -> _Spanned | None:
     lets = {s.name: s.value for step in site.path for s in step.before if isinstance(s, Let)}
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
     loops = {f.var: f for f in site.loops}
@@ -968,7 +1097,7 @@ def _spanned(function: Function, site: _Site, settled: _Settled) -> _Spanned | N
             functions[axis] = loop, i
         else:
             return None
-    closure = _Closure(site, 0, settled)
+    closure = Closure(site, 0, settled)
     if not functions or closure.spills or not closure.repeatable:
         return None
     if told == loops.keys() and all(affine(i) is not None for _, i in functions.values()):
@@ -976,7 +1105,7 @@ def _spanned(function: Function, site: _Site, settled: _Settled) -> _Spanned | N
     if any(f.step != 1 or not free_names(f.start) | free_names(f.stop) <= fixed for f in site.loops):
         return None
     around = [f for f in site.loops if f.var in told]
-    sure = all(_in_range(Ref(f.var, INT64), function.array(site.store.array).shape[a], around) for a, f in plain.items())
+    sure = all(in_range(Ref(f.var, INT64), function.array(site.store.array).shape[a], around) for a, f in plain.items())
     return _Spanned(site, closure, functions, plain) if sure else None
 
 
@@ -1029,7 +1158,7 @@ def _gathering(function: Function, one: _Spanned, names: Names) -> Stmt:
             within.append(replace(loop, var=var.name, carries=(), body=()))
     made, value = one.closure.repeat(known, names)
     merge = Merge(names.fresh(f"{site.store.array}_part"), value, number(0, value.type))
-    statements: list[Stmt] = [If(_all(here), tuple(made), (), (merge,), site.store.location)]
+    statements: list[Stmt] = [If(all_of(here), tuple(made), (), (merge,), site.store.location)]
     value = Ref(merge.name, merge.type)
     for loop in reversed(within):
         statements, value = _summing(loop, statements, value, site.store.array, names)
@@ -1043,8 +1172,8 @@ def _sums_first(function: Function, target: str, names: Names) -> Function:
     """Let sites whose elements, or the ranges of these, data choose by some of their loops alone sum over the others first: in
     loops of their own.
     """
-    edit, settled = _Edit(), _Settled(function)
-    for site in _sites(function.body, target):
+    edit, settled = Edit(), Settled(function)
+    for site in sites_of(function.body, target):
         made = None if any(isinstance(x.stmt, If) for x in site.path) else _summed_first(function, site, settled, names)
         if made is not None:
             edit.instead[id(site.store)] = []
@@ -1052,25 +1181,25 @@ def _sums_first(function: Function, target: str, names: Names) -> Function:
     return replace(function, body=edit.apply(function.body))
 
 
-def _summed_first(function: Function, site: _Site, settled: _Settled, names: Names) -> tuple[Stmt, ...] | None:
+def _summed_first(function: Function, site: Site, settled: Settled, names: Names) -> tuple[Stmt, ...] | None:
     """A site as a nest over the loops that its index is made of, with a sum over the others; None where these are inside those
     already, and where what it adds cannot be computed anew.
     """
     lets = {s.name: s.value for step in site.path for s in step.before if isinstance(s, Let)}
 
-    def in_full(e: Expr) -> Expr:
+    def whole(e: Expr) -> Expr:
         while named := free_names(e) & lets.keys():
             e = substitute(e, {n: lets[n] for n in named})
         return e
 
-    index = tuple(map(in_full, site.store.index))
-    bounds = {f.var: (in_full(f.start), in_full(f.stop)) for f in site.loops}
+    index = tuple(map(whole, site.store.index))
+    bounds = {f.var: (whole(f.start), whole(f.stop)) for f in site.loops}
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
     told = {n for i in index for n in free_names(i)} - fixed
     for f in reversed(site.loops):
         told |= {n for e in bounds[f.var] for n in free_names(e)} - fixed if f.var in told else set()
     kept, summed = ([f for f in site.loops if (f.var in told) == own] for own in (True, False))
-    closure = _Closure(site, 0, settled)
+    closure = Closure(site, 0, settled)
     if not kept or not summed or summed == list(site.loops[len(kept) :]) or not told <= {f.var for f in kept}:
         return None
     if closure.spills or not closure.repeatable or not all(map(settled, (*index, *(e for f in kept for e in bounds[f.var])))):
@@ -1079,7 +1208,7 @@ def _summed_first(function: Function, site: _Site, settled: _Settled, names: Nam
         return None
     known: dict[str, Expr] = {}
     loops: list[For] = []
-    runs = _all(_runs(replace(f, start=bounds[f.var][0], stop=bounds[f.var][1])) for f in summed)
+    runs = all_of(_runs(replace(f, start=bounds[f.var][0], stop=bounds[f.var][1])) for f in summed)
     ranged = next((f for f in kept if any(map(free_arrays, bounds[f.var]))), None)
     for f in (*kept, *summed):
         start, stop = bounds[f.var]
@@ -1146,11 +1275,11 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     for p in first.placed:
         index[p.axis] = Ref(variables[p.axis], INT64)
     parts = {f.var: replace(f, var=names.fresh(_plain_name(f.var))) for f in first.parts}
-    edit, arrays, settled = _Edit(), list(function.arrays), _Settled(function)
+    edit, arrays, settled = Edit(), list(function.arrays), Settled(function)
     statements: list[Stmt] = []
     total: Expr = number(0, type_)
     loops = [*first.site.loops[: first.prefix], *_placed_loops(first, variables)]
-    shape, inside = function.array(target).shape, _surely_inside(function, target, tuple(index), loops)
+    shape, inside = function.array(target).shape, surely_inside(function, target, tuple(index), loops)
     if not inside and (first.digits or any(p.windows or any(x.stride > 1 for x in p.placed) for p in group)):
         return None
     guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
@@ -1158,7 +1287,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     if guarded and not inside and first.summed:  # the condition may be what keeps the index inside the array
         own_loops = {Ref(v, INT64) for v in variables.values()}
         others = [(i, extent) for i, extent in zip(index, shape, strict=True) if i not in own_loops]
-        if not all(_in_range(i, extent, loops) for i, extent in others):
+        if not all(in_range(i, extent, loops) for i, extent in others):
             return None
     elif guarded and not inside:
         group = [p for p in guarded if (alone := _plan(function, p.site)) is not None and not alone.in_place][:1]
@@ -1169,7 +1298,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         def use(value: Expr) -> Stmt:
             return accumulate_into(target, tuple(index), value, first.site.store)
 
-    closures = [_Closure(p.site, p.depth, settled, p.certain) for p in group]
+    closures = [Closure(p.site, p.depth, settled, p.certain) for p in group]
     apart = [c for c in closures if c.whole]
     values, named = {c.site.value for c in apart}, {n for c in apart for n in c.spills}
     by_name = len(named) <= len(values) > 1 and all(c.repeatable for c in apart)  # one array serves several sites
@@ -1178,11 +1307,12 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         own = tuple(f for f in plan.summed if f not in ordered)
         known: dict[str, Expr] = {f.var: Ref(v, INT64) for f, v in zip(own, sums, strict=True)}
         known |= {v: Ref(f.var, INT64) for v, f in parts.items()}
+        known |= {x.name: x.of(known) for x in plan.products}
         ranges: list[Expr] = []
         divided: dict[Expr, Expr] = {}
         for p in plan.placed:
             at = (Affine(((variables[p.axis], 1),), 0) - p.rest) * p.sign
-            if p.within is not None and not p.rest.names.isdisjoint(f.var for f in ordered):
+            if p.within is not None and not plan.variables(p.rest).isdisjoint(f.var for f in ordered):
                 return None
             told = substitute(at.expr(), known)
             if p.places and p.whole is not None:
@@ -1196,12 +1326,12 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
                 told = Op("floordiv", (told, stride), INT64)
             known[p.var] = told
             if p.whole is not None:
-                ranges.append(_between(told, _ZERO, p.whole))
+                ranges.append(between(told, _ZERO, p.whole))
             if p.reached not in (None, p.bounds[:2]):
-                ranges.append(_between(Ref(variables[p.axis], INT64), *(e.expr() for e in p.reached)))
+                ranges.append(between(Ref(variables[p.axis], INT64), *(e.expr() for e in p.reached)))
             if p.within is not None and not any(w.axis == p.axis for w in plan.windows):
                 ends = (e.expr() for e in p.within)
-                ranges.append(_between(told, *ends))
+                ranges.append(between(told, *ends))
         for d in plan.digits:
             one = known[d.var] = substitute(d.value, known)
             divided |= {substitute(e, {d.var: one}): substitute(by, known) for e, by in d.named}
@@ -1209,10 +1339,10 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         counts = [x.extent for p in plan.placed for x in p.places if x.extent is not None]
         above = dict.fromkeys((*(e for d in plan.digits for e in d.divisors), *counts))
         ranges += [Op("lt", (_ZERO, e), BOOL) for e in above if not isinstance(e, Const)]
-        repeated = _repeat(function, closure, by_name, known, names, edit, arrays, keeping, use, ordered)
-        if repeated is None:
+        again = repeated(function, closure, by_name, known, names, edit, arrays, keeping, use, ordered)
+        if again is None:
             return None
-        made, part = repeated
+        made, part = again
         if divided:
 
             def undivided(e: Expr, known: Mapping[Expr, Expr] = divided) -> Expr:
@@ -1220,14 +1350,14 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
 
             made, part = [*_mapped(tuple(made), undivided)], undivided(part)
         if ranges:
-            condition = _all(ranges)
+            condition = all_of(ranges)
             merge = Merge(names.fresh(f"{target}_part"), part, number(0, type_))
             made, part = [If(condition, tuple(made), (), (merge,), plan.site.store.location)], Ref(merge.name, type_)
         statements += made
         total = add(total, part)
     shown: dict[str, Expr] = {p.var: Ref(variables[p.axis], INT64) for p in first.placed if not first.digits}
     shown |= _names_of(summed, sums)
-    around_sum = {f.var: _ascending_loop(f, shown) for f in first.summed}
+    around_sum = {f.var: ascending_loop(f, shown) for f in first.summed}
     value = total
     windows = {first.summed[w.loop].var: w for w in first.windows}
     carrying: list[For] = []
@@ -1246,11 +1376,11 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
             if any(free_names(r) & {*sums} for r in runs):
                 return None
             if runs:
-                store = If(_all(runs), (store,), (), (), first.site.store.location)
+                store = If(all_of(runs), (store,), (), (), first.site.store.location)
         elif not inside:  # nor do all conditions tell where no loop is, as of `c[1, j]`
             others = [x for axis, x in enumerate(zip(index, shape, strict=True)) if axis not in variables]
-            kept = [_between(i, _ZERO, extent) for i, extent in others if not _in_range(i, extent, loops)]
-            store = If(_all(kept), (store,), (), (), first.site.store.location) if kept else store
+            kept = [between(i, _ZERO, extent) for i, extent in others if not in_range(i, extent, loops)]
+            store = If(all_of(kept), (store,), (), (), first.site.store.location) if kept else store
         statements.append(store)
     for around in reversed(_placed_loops(first, variables)):
         if guarded and not inside and use is None:  # it may be outside where no condition holds
@@ -1261,10 +1391,10 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     last = group[-1].site
     place = last.path[group[-1].depth].stmt
     edit.after.setdefault(id(place), []).extend(statements)
-    divisors = dict.fromkeys(e for d in first.digits for e in d.divisors if not _no_less_than_0(function, e))
+    divisors = dict.fromkeys(e for d in first.digits for e in d.divisors if not no_less_than_0(function, e))
     backwards: list[Expr] = [Op("lt", (e, _ZERO), BOOL) for e in divisors]
     for plan in group if backwards else ():
-        late = _as_it_stands(function, plan.site, settled, names)
+        late = as_it_stands(function, plan.site, settled, names)
         if late is None:
             return None
         below = functools.reduce(lambda a, b: Op("or", (a, b), BOOL), backwards)
@@ -1275,24 +1405,24 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
 
 def _clipped(loop: For, extent: Expr) -> For:
     """The iterations of an ascending loop that are inside an axis."""
-    if _in_range(Ref(loop.var, INT64), extent, (loop,)):
+    if in_range(Ref(loop.var, INT64), extent, (loop,)):
         return loop
     start = loop.start if loop.start == number(0, INT64) else Op("max", (loop.start, number(0, INT64)), INT64)
     return replace(loop, start=start, stop=Op("min", (loop.stop, extent), INT64))
 
 
-def _all(conditions: Iterable[Expr]) -> Expr:
+def all_of(conditions: Iterable[Expr]) -> Expr:
     return functools.reduce(lambda a, b: Op("and", (a, b), BOOL), conditions)
 
 
-def _as_it_stands(function: Function, site: _Site, settled: _Settled, names: Names) -> tuple[Stmt, ...] | None:
+def as_it_stands(function: Function, site: Site, settled: Settled, names: Names) -> tuple[Stmt, ...] | None:
     """A site in loops of its own, in the order that it has; None where what it adds cannot be computed anew."""
-    closure, fixed = _Closure(site, 0, settled), {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    closure, fixed = Closure(site, 0, settled), {s.name for s in function.sizes} | {s.name for s in function.scalars}
     bounds = {n for f in site.loops for e in (f.start, f.stop) for n in free_names(e)}
     if closure.spills or not closure.repeatable or not bounds <= fixed | {f.var for f in site.loops}:
         return None
     known: dict[str, Expr] = {f.var: Ref(names.fresh(f.var), INT64) for f in site.loops}
-    index = tuple(substitute(_in_full(site, i), known) for i in site.store.index)
+    index = tuple(substitute(in_full(site, i), known) for i in site.store.index)
     bound = {n for step in site.path for s in step.before for n, _ in _bindings(s)}
     if any(free_names(i) & bound for i in index):
         return None
@@ -1308,13 +1438,13 @@ def _mapped(statements: tuple[Stmt, ...], change: Callable[[Expr], Expr]) -> tup
     return tuple(map_statement(s, change, lambda body: _mapped(body, change)) for s in statements)
 
 
-def _between(e: Expr, low: Expr, high: Expr) -> Expr:
+def between(e: Expr, low: Expr, high: Expr) -> Expr:
     return Op("and", (Op("le", (low, e), BOOL), Op("lt", (e, high), BOOL)), BOOL)
 
 
-def _ascending_loop(loop: For, names: dict[str, Expr]) -> For:
+def ascending_loop(loop: For, names: dict[str, Expr]) -> For:
     """The iterations of a loop in ascending order, with other names in its bounds and nothing in it."""
-    bounds = _ascending(loop)
+    bounds = ascending(loop)
     assert bounds is not None
     start, stop = (fold(substitute(b.expr(), names)) for b in bounds[:2])
     return For(loop.var, start, stop, bounds[2], (), (), location=loop.location)
@@ -1327,7 +1457,7 @@ def _summed_in_order(function: Function, group: list[_Plan]) -> tuple[For, ...]:
     if len(group) > 1:
         return ()
     (plan,) = group
-    if not _Closure(plan.site, plan.depth, _Settled(function), plan.certain).whole:
+    if not Closure(plan.site, plan.depth, Settled(function), plan.certain).whole:
         return ()
     loops = plan.site.loops
     ordered = tuple(f for f in plan.summed if f is not loops[-1] and _has_state_arrays(f))
@@ -1371,13 +1501,13 @@ def _below(plan: _Plan) -> list[tuple[int, _Step]]:
     return list(enumerate(plan.site.path))[plan.depth :]
 
 
-def _repeat(
+def repeated(
     function: Function,
-    closure: _Closure,
+    closure: Closure,
     by_name: bool,
     known: dict[str, Expr],
     names: Names,
-    edit: _Edit,
+    edit: Edit,
     arrays: list[Array],
     keeping: dict[tuple[Expr, tuple[Expr, ...]], str],
     use: Callable[[Expr], Stmt] | None,
@@ -1474,13 +1604,13 @@ def _spread(function: Function, target: str, names: Names) -> Function:
     condition: each asks if it is that. The element is one of the array: the program has read it.
     """
     while True:
-        sites = list(_sites(function.body, target))
+        sites = list(sites_of(function.body, target))
         pairs = ((a, b) for k, a in enumerate(sites) for b in sites[k + 1 :])
         found = next(((a, b, which) for a, b in pairs if (which := _one_of(function, a, b)) is not None), None)
         if found is None:
             return function
         a, b, which = found
-        edit, type_ = _Edit(), a.value.type
+        edit, type_ = Edit(), a.value.type
         told = [Let(names.fresh(f"{target}_there"), a.value, a.store.location)]
         told += [Let(names.fresh("there"), place, a.store.location) for place, _ in which]
         given: tuple[Stmt, ...] = tuple(told)
@@ -1496,19 +1626,19 @@ def _spread(function: Function, target: str, names: Names) -> Function:
             top = step.stmt
         value, *places = (Ref(let.name, let.value.type) for let in told)
         here = [Op("eq", (place, Ref(var, INT64)), BOOL) for place, (_, var) in zip(places, which, strict=True)]
-        own = Op("where", (_all(here), value, number(0, type_)), type_)
+        own = Op("where", (all_of(here), value, number(0, type_)), type_)
         edit.instead[id(top)] = [*given]
         edit.instead[id(b.store)] = [accumulate_into(target, b.store.index, add(b.value, own), b.store)]
         function = replace(function, body=edit.apply(function.body))
 
 
-def _in_common(a: _Site, b: _Site) -> int:
+def _in_common(a: Site, b: Site) -> int:
     """How many steps the ways to two sites have in common."""
     pairs = zip(a.path, b.path, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda p: p[0].stmt is p[1].stmt and p[0].taken == p[1].taken, pairs))
 
 
-def _one_of(function: Function, a: _Site, b: _Site) -> list[tuple[Expr, str]] | None:
+def _one_of(function: Function, a: Site, b: Site) -> list[tuple[Expr, str]] | None:
     """The subscripts that data choose of the one element that `a` adds to, each with the variable of `b` that runs over all it
     may be; None where `b` does not follow, or does not add to all those elements.
     """
@@ -1524,7 +1654,7 @@ def _one_of(function: Function, a: _Site, b: _Site) -> list[tuple[Expr, str]] | 
         if loop is None:
             if fold(i) != fold(j) or free_names(j) & {f.var for f in b.loops[len(a.loops) :]}:
                 return None
-        elif _ascending(loop) != (Affine((), 0), affine(extent), 1):
+        elif ascending(loop) != (Affine((), 0), affine(extent), 1):
             return None
         else:
             which.append((i, loop.var))
@@ -1535,7 +1665,7 @@ def _merge(function: Function, target: str, names: Names) -> Function:
     """Let the last of several sites over the same elements add what the others would."""
     refused: set[tuple[int, int]] = set()
     while True:
-        sites, settled = list(_sites(function.body, target)), _Settled(function)
+        sites, settled = list(sites_of(function.body, target)), Settled(function)
         pairs = (
             (a, b)
             for k, a in enumerate(sites)
@@ -1552,7 +1682,7 @@ def _merge(function: Function, target: str, names: Names) -> Function:
             return function
 
 
-def _merge_pair(function: Function, settled: _Settled, a: _Site, b: _Site, names: Names) -> Function | None:
+def _merge_pair(function: Function, settled: Settled, a: Site, b: Site, names: Names) -> Function | None:
     depth = 0
     while depth < min(len(a.path), len(b.path)):
         left, right = a.path[depth], b.path[depth]
@@ -1565,9 +1695,9 @@ def _merge_pair(function: Function, settled: _Settled, a: _Site, b: _Site, names
         return None
     renamed: dict[str, str] = {}
     for x, y in zip(own, other, strict=True):
-        if not isinstance(y, For) or _ascending(x) is None:
+        if not isinstance(y, For) or ascending(x) is None:
             return None
-        if _renamed(_ascending(x), renamed) != _renamed(_ascending(y), {}):
+        if _renamed(ascending(x), renamed) != _renamed(ascending(y), {}):
             return None
         renamed[x.var] = y.var
     known: dict[str, Expr] = {n: Ref(v, INT64) for n, v in renamed.items()}
@@ -1576,11 +1706,11 @@ def _merge_pair(function: Function, settled: _Settled, a: _Site, b: _Site, names
     plain = all(f.var in _plain(a.store.index) for f in a.loops)
     if not plain:
         return None
-    closure = _Closure(a, depth, settled)
+    closure = Closure(a, depth, settled)
     if closure.spills or not closure.repeatable:
         return None
     statements, value = closure.repeat(known, names)
-    edit = _Edit({id(a.store): []})
+    edit = Edit({id(a.store): []})
     edit.instead[id(b.store)] = [
         *statements,
         accumulate_into(b.store.array, b.store.index, add(value, b.value), b.store),
@@ -1591,10 +1721,10 @@ def _merge_pair(function: Function, settled: _Settled, a: _Site, b: _Site, names
 def store_once(function: Function, target: str) -> Function:
     """Let an accumulation store, where it is the first that reaches the element: the array is filled with 0."""
     memory = Memory.of(function)
-    sites = list(_sites(function.body, target))
+    sites = list(sites_of(function.body, target))
     stores = memory.touching(target, True)
-    edit = _Edit()
-    first: list[_Site] = []
+    edit = Edit()
+    first: list[Site] = []
     for site, own in zip(sites, stores, strict=True):
         if not any(memory.before(other, own) for other in stores):
             edit.instead[id(site.store)] = [replace(site.store, value=site.value)]
@@ -1606,13 +1736,13 @@ def store_once(function: Function, target: str) -> Function:
     return replace(function, body=edit.apply(function.body), arrays=arrays)
 
 
-def _covers(function: Function, site: _Site) -> bool:
+def _covers(function: Function, site: Site) -> bool:
     """Whether the site reaches every element of its array."""
     shape = function.array(site.store.array).shape
     if len(site.loops) != len(shape) or any(isinstance(s.stmt, If) for s in site.path):
         return False
     for loop in site.loops:
-        bounds = _ascending(loop)
+        bounds = ascending(loop)
         axis = next((k for k, i in enumerate(site.store.index) if i == Ref(loop.var, INT64)), None)
         if axis is None or bounds is None or bounds != (Affine((), 0), affine(shape[axis]), 1):
             return False

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from weft.errors import Location, NotDifferentiable
-from weft.loops.accumulate import accumulate, accumulate_into, accumulation, store_once
+from weft.loops.accumulate import accumulate, accumulate_into, accumulation, from_the_start, store_once
 from weft.loops.algebra.counters import settle
 from weft.loops.algebra.half_sums import half_sums
 from weft.loops.algebra.recurrences import dependents
@@ -60,6 +60,7 @@ from weft.loops.live import Uses
 from weft.loops.memory import Memory
 from weft.loops.names import Names
 from weft.loops.normalize import normalize
+from weft.loops.phases import in_phases
 from weft.loops.simplify import (
     add,
     base_name,
@@ -548,7 +549,8 @@ class _Adjoint:
         bases = {base_name(n) for n in self.temporary}
         made = drop_dead(propagate(made))
         self._check(made)
-        made = accumulate(made, targets, self.names)
+        made, phases = in_phases(from_the_start(made, targets), targets, self.names)
+        made = accumulate(made, (*phases, *targets), self.names)
         kept = {a.name for a in made.arrays}
         for array in self.sums:
             if array in kept:

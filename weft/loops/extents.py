@@ -27,6 +27,7 @@ from weft.loops.ir import (
     Ref,
     Store,
     free_names,
+    has_check,
     operands,
     substitute,
     walk,
@@ -119,31 +120,38 @@ class _Reach:
     def __post_init__(self) -> None:
         self.sizes = frozenset(s.name for s in self.function.sizes)
         self.fixed = self.sizes | {s.name for s in self.function.scalars if s.type == INT64}
+        self.named: dict[str, Expr] = {}  # what the program computes of these before all loops
+        for s in self.function.body:
+            if isinstance(s, Let) and s.value.type == INT64 and not _has_load(s.value) and not has_check(s.value):
+                value = substitute(s.value, self.named)
+                if free_names(value) <= self.fixed:
+                    self.named[s.name] = value
 
     def enter(self, loop: For) -> Extent | None:
-        first, last = (loop.start, loop.stop) if loop.step > 0 else (loop.stop, loop.start)
+        start, stop = (substitute(e, self.named) for e in (loop.start, loop.stop))
+        first, last = (start, stop) if loop.step > 0 else (stop, start)
         shift = Affine((), 0 if loop.step > 0 else 1)
         one = Affine((), 1)
         below, above = self.bound(first, False), self.bound(last, True)
         low = None if below is None else self.eliminated(_plus(below, shift), False)
-        stop = None if above is None else self.eliminated(_plus(above, shift), True)
+        end = None if above is None else self.eliminated(_plus(above, shift), True)
         width = None
         if below is not None and above is not None:
             width = self.eliminated(_plus(above, _times(below, -1)), True)
-        if low is None or stop is None:
-            low, stop = self._touched(loop, low, stop)
+        if low is None or end is None:
+            low, end = self._touched(loop, low, end)
         own = self.fixed | self.variables.keys()
         if affine(first) is None and width is not None and free_names(first) <= own and not _has_load(first):
             base = fold(Op("add", (first, shift.expr()), INT64)) if shift.constant else first
             found = Extent(loop.var, base, self._size(width))
-        elif low is None or stop is None:
+        elif low is None or end is None:
             return None
         else:
             from_zero = self._never_negative(low)
-            count = stop if from_zero else _plus(stop, _times(low, -1))
+            count = end if from_zero else _plus(end, _times(low, -1))
             found = Extent(loop.var, _ZERO if from_zero else self._expr(low), self._size(count))
-        if low is not None and stop is not None:
-            self.variables[loop.var] = (low, _plus(stop, one * -1))
+        if low is not None and end is not None:
+            self.variables[loop.var] = (low, _plus(end, one * -1))
         return found
 
     # ---- what bounds expressions

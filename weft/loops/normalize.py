@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from weft.loops.affine import affine
 from weft.loops.conditions import OPPOSITE, comparisons
+from weft.loops.delays import without_rings
 from weft.loops.faults import fails_as_it_runs, may_fail
 from weft.loops.ir import (
     Const,
@@ -49,8 +50,9 @@ def normalize(function: Function, derivatives: bool = False) -> Function:
     function = unify_sizes(function)
     if not derivatives:
         function = replace(function, body=_without_derivatives(function.body))
-    body = fold_names(function.body, {}, function.checked)
-    return replace(function, body=drop_unused(body))
+    function = replace(function, body=drop_unused(fold_names(function.body, {}, function.checked)))
+    made = without_rings(function)
+    return function if made is function else replace(made, body=drop_unused(made.body))
 
 
 def _without_derivatives(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

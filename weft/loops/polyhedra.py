@@ -721,6 +721,12 @@ class Polyhedra:
             bare = replace(access, guard=())
             return self.outside(bare, shape, only, wraps) if access.guard else (UNDECIDED, only or 0)
 
+    def tells(self, access: Access, shape: tuple[Expr, ...], axis: int) -> bool:
+        """Whether `outside` looks at an axis: it does where isl can be told the subscript and how long the axis is."""
+        system, form = self.system(), access.subscript[axis]
+        system.add_domain(access, {})
+        return form is not None and _beyond(system, form, shape[axis], False) is not None
+
     @_unless_too_hard(True)
     def below(self, access: Access, axis: int) -> bool:
         """Whether an affine subscript may be below 0 for some sizes."""

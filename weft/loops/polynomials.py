@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from weft.loops.affine import Affine
-from weft.loops.ir import Cast, Const, Expr, Op, Ref
+from weft.loops.ir import Cast, Const, Expr, Op, Ref, with_operands
 from weft.loops.types import INT64
 
 # A product of names, sorted; () for the constant term.
@@ -92,6 +92,29 @@ def polynomial(expr: Expr) -> Polynomial | None:
             if left is None or right is None or len(left.terms) * len(right.terms) > _MOST_TERMS:
                 return None
             return Polynomial.make((tuple(sorted((*m, *n))), c * d) for m, c in left.terms for n, d in right.terms)
+    return None
+
+
+def difference(a: Expr, b: Expr) -> Polynomial:
+    """a - b, of names and of what is no sum of products, which stands for itself."""
+
+    def named(e: Expr) -> Expr:
+        if isinstance(e, Const | Ref):
+            return e
+        if isinstance(e, Op) and e.name in ("add", "sub", "mul", "neg"):
+            return with_operands(e, tuple(map(named, e.args)))
+        return Ref(repr(e), INT64)
+
+    made = polynomial(named(Op("sub", (a, b), INT64)))
+    return Polynomial.make([((repr((a, b)),), 1)]) if made is None else made
+
+
+def no_less(condition: Expr) -> tuple[Expr, Expr] | None:
+    """What is not below what, where a condition on integers holds; None where it says no such thing."""
+    match condition:
+        case Op(name="lt" | "le" | "gt" | "ge" as name, args=(a, b)) if a.type == b.type == INT64:
+            large, small = (a, b) if name in ("gt", "ge") else (b, a)
+            return large, Op("add", (small, Const(1, INT64)), INT64) if name in ("lt", "gt") else small
     return None
 
 

@@ -107,8 +107,7 @@ def one_after_another(function: Function, name: str, nests: Sequence[tuple[Stmt,
 def bare(function: Function, body: tuple[Stmt, ...]) -> Function:
     """These statements alone as a function, which has what a call of the whole one has checked."""
     return replace(
-        function, parameters=(), body=body, results=(), equalities=(), numbers=(), container="", demands=(), joints=(),
-        idle=(), widenings=(),
+        function, parameters=(), body=body, results=(), numbers=(), container="", demands=(), joints=(), idle=(), widenings=(),
     )  # fmt: skip
 
 

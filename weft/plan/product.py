@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from weft.graph.products import BYTES, Operand, Products, factor_type, products, source
 from weft.graph.sweeps import Sweeps
-from weft.graph.tile import Fold, Map, Read, uses_of_write
+from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
 from weft.loops.affine import affine
-from weft.loops.ir import Expr, Function, free_names
+from weft.loops.ir import Expr, Function, free_arrays, free_names
 from weft.loops.types import FLOAT64, SCALAR_TYPES, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box
@@ -366,9 +366,11 @@ def operand_reads(found: Products, operand: Operand) -> tuple[Read | Map, ...]:
     return made_of(found, (operand.value,))
 
 
-def reads_of_operands(found: Products) -> tuple[Read, ...]:
-    """What all operands are made of."""
-    return tuple(v for v in made_of(found, (o.value for o in found.operands)) if isinstance(v, Read))
+def arrays_of_operands(found: Products) -> frozenset[str]:
+    """All that is read of memory for operands: as values, and where it is needed."""
+    made = made_of(found, (o.value for o in found.operands))
+    exprs = [*(o.value for o in found.operands), *(e for v in made for e in uses(v))]
+    return frozenset(a for e in exprs for a in free_arrays(e)) | {v.array for v in made if isinstance(v, Read)}
 
 
 def made_of(found: Products, exprs: Iterable[Expr]) -> tuple[Read | Map, ...]:
