@@ -24,6 +24,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_adjoint_1_tickets(
     const double scale,
     uint32_t* tickets,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     // no tile is taken but the first ones
     // parts: of the blocks, each of which begins with the tile that has its number
@@ -70,6 +71,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             scores_empty[place].init(12);
         }
         weft::fence_mbarrier_init();
+        weft::prefetch(q_map);
+        weft::prefetch(k_map);
     }
     __syncthreads();
     if (threadIdx.x >= 384) {
@@ -278,4 +281,5 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
         }
     }
     if (threadIdx.x / 128 == 0) weft::barrier_sync(1, 256);  // what the last one has handed over
+    weft::allow_launch_after();
 }

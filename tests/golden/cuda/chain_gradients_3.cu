@@ -35,6 +35,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_adjoint_3_tickets(
     const double scale,
     uint32_t* tickets,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     // no tile is taken but the first ones
     // parts: of the blocks, each of which begins with the tile that has its number
@@ -97,6 +98,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             scores_empty[place].init(8);
         }
         weft::fence_mbarrier_init();
+        weft::prefetch(q_map);
+        weft::prefetch(grad_out_map);
+        weft::prefetch(k_map);
+        weft::prefetch(v_map);
     }
     __syncthreads();
     if (threadIdx.x >= 256) {
@@ -341,4 +346,5 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
         }
     }
     if (threadIdx.x / 128 == 0) weft::barrier_sync(1, 256);  // what the last one has handed over
+    weft::allow_launch_after();
 }

@@ -38,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_adjoint_4_tickets(
     const double scale,
     uint32_t* tickets,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     // no tile is taken but the first ones
     // parts: of the blocks, each of which begins with the tile that has its number
@@ -104,6 +105,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             scores_empty[place].init(8);
         }
         weft::fence_mbarrier_init();
+        weft::prefetch(k_map);
+        weft::prefetch(v_map);
+        weft::prefetch(q_map);
+        weft::prefetch(grad_out_map);
     }
     __syncthreads();
     if (threadIdx.x >= 256) {
@@ -386,4 +391,5 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         }
     }
     if (threadIdx.x / 128 == 0) weft::barrier_sync(1, 256);  // what the last one has handed over
+    weft::allow_launch_after();
 }

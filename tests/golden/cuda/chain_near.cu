@@ -31,6 +31,7 @@ extern "C" __global__ void __launch_bounds__(128) near_tickets(
     const int64_t reach,
     uint32_t* tickets,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     // no tile is taken but the first ones
     // parts: of the blocks, each of which begins with the tile that has its number
@@ -93,7 +94,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         weft::prefetch(v_map);
     }
     __syncthreads();
-    weft::await_launch_before();
     if (threadIdx.x >= 256) {
         // one of these threads brings the tiles of all turns, as their places become free
         weft::decrease_registers<24>();

@@ -11,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) column_sums_parts(
     const int64_t m,
     float* s_parts,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     const int64_t part = blockIdx.y;
     // 64 neighbours along j, 16 threads for each; a thread has 4 of them
@@ -60,6 +61,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) column_sums(
     const int64_t m,
     float* s_parts,
     const int64_t parts) {
+    weft::allow_launch_after();
     weft::await_launch_before();
     // 64 neighbours along j, 16 threads for each; a thread has 4 of them
     // and those beyond the end repeat the last

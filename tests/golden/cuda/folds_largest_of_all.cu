@@ -13,6 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) largest_of_all_parts(
     const int64_t m,
     best_algebra::Value* best_parts,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     const int64_t part = blockIdx.y;
     best_algebra::Value best_own = best_algebra::identity();
@@ -44,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(256) largest_of_all(
     const int64_t m,
     best_algebra::Value* best_parts,
     const int64_t parts) {
+    weft::allow_launch_after();
     weft::await_launch_before();
     best_algebra::Value best_own = best_algebra::identity();
     for (int64_t other = threadIdx.x; other < parts; other += 256) {

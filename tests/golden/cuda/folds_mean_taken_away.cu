@@ -12,6 +12,7 @@ extern "C" __global__ void __launch_bounds__(256) mean_taken_away_parts(
     const int64_t m,
     float* s_parts,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     const int64_t part = blockIdx.y;
     float s_own = weft::Sum<float>::identity();
@@ -37,6 +38,7 @@ extern "C" __global__ void __launch_bounds__(256) mean_taken_away(
     const int64_t m,
     float* s_parts,
     const int64_t parts) {
+    weft::allow_launch_after();
     weft::await_launch_before();
     const int64_t part = blockIdx.y;
     float s_own = weft::Sum<float>::identity();

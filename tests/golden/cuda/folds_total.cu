@@ -11,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(256) total_parts(
     const int64_t x_size_1,
     float* s_parts,
     const int64_t parts) {
+    weft::await_launch_before();
     weft::allow_launch_after();
     const int64_t part = blockIdx.y;
     float s_own = weft::Sum<float>::identity();
@@ -39,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(256) total(
     const int64_t x_size_1,
     float* s_parts,
     const int64_t parts) {
+    weft::allow_launch_after();
     weft::await_launch_before();
     float s_own = weft::Sum<float>::identity();
     for (int64_t other = threadIdx.x; other < parts; other += 256) {

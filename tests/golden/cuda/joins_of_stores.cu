@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(256) stored_rows_2_last(
     weft::last_points(keys_0_0, count, int32_t(x_size_0), last_0);
 }
 
-extern "C" __global__ void __launch_bounds__(256) stored_rows(
+extern "C" __global__ void __launch_bounds__(128) stored_rows(
     weft::bfloat16* x,
     const int64_t* k,
     const weft::bfloat16* v_2,
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(256) stored_rows(
     const int32_t* __restrict__ last_0,
     const int64_t count) {
     // each thread takes 8 neighbours along (h, d), which are counted as one
-    const int64_t i = int64_t(blockIdx.x) * 16 + threadIdx.y;
+    const int64_t i = int64_t(blockIdx.x) * 8 + threadIdx.y;
     if (i >= k_size_0) return;
     // kernels_of_joins.py:117: x[k[i], h, d] = v[i, h, d]
     const int32_t own_read = keys_0_0[i];

@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(128) product(
     const int64_t b_size_1,
     double* s_parts,
     const int64_t parts) {
-    weft::await_launch_before();
+    weft::allow_launch_after();
     // a block has 32 runs of columns; 4 warps share the parts of each
     const int32_t row_tiles = int32_t((a_size_0 + 63) / 64);
     const int32_t column_tiles = int32_t((b_size_1 + 63) / 64);

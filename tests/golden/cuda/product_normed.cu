@@ -34,6 +34,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) normed_linear(
             empty[place].init(8);
         }
         weft::fence_mbarrier_init();
+        weft::prefetch(x_map);
+        weft::prefetch(w_map);
     }
     __syncthreads();
     const int32_t squares = row_tiles * column_tiles;
