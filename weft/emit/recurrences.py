@@ -170,9 +170,8 @@ class RecurrenceEntry(ValueBody):
         line, state = self.writer.line, self.found.state
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t v = 0; v < {self.plan.states}; ++v)"):
-            mark = self.writer.mark()
+            mark, name = self.writer.mark(), self.declare(state)
             yield
-            name = self.declare(state)
             if self.writer.mentions(name, mark):
                 self.writer.insert(mark, f"const int64_t {name} = {self.run} + v;")
 

@@ -54,6 +54,11 @@ class ScansAlong(ScanBody):
             for k, i in enumerate(index)
         )
 
+    @property
+    def runs_are_packets(self) -> bool:
+        """Whether a thread's runs begin where packets of arrays whose rows are whole ones do."""
+        return not self.past and self.origin == ZERO
+
     def rows(self) -> None:
         plan, line = self.plan, self.writer.line
         axes = [self.axes[a] for a in plan.rows]
@@ -201,7 +206,7 @@ class ScansAlong(ScanBody):
             return
         if unit:
             first, low, high = self.ranged(read, axis, name)
-            known = not self.past and shift == 0 and self.facts.vector(read.array) >= vector
+            known = self.runs_are_packets and shift == 0 and self.facts.vector(read.array) >= vector
             at = self.address(read.array, read.index)
             taken = f"weft::fetch_run<{vector}, {width if known else 0}>({at}, {first}, {low}, {high})"
             only = f"if ({' && '.join(conditions)}) " if conditions else ""
@@ -361,7 +366,7 @@ class ScansAlong(ScanBody):
                     if self.whole:
                         line(f"weft::store<{self.width(w.array, vector)}>({at}, {tile});")
                         continue
-                    width = self.width(w.array, vector) if not self.past and self.facts.vector(w.array) >= vector else 0
+                    width = self.width(w.array, vector) if self.runs_are_packets and self.facts.vector(w.array) >= vector else 0
                     if (w.array, w.index) == self.anchored:
                         width = min(vector, PACKET_BYTES // self.function.array(w.array).dtype.size)
                     low = self.printer.index(self.axis.start)

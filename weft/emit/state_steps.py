@@ -89,10 +89,13 @@ class StateSteps(StateReads):
             finite = " && ".join(f"weft::is_finite({self.after(n)})" for s in careful for n in s.names)
             line("// what overflows when points are composed is computed in their order")
             with self.writer.block(f"if (!weft::all_of_team<{plan.threads}>({finite}))"):
+                sticking = [s for s in careful if segmented(s.algebra) is None and len(s.names) == 1]
+                several = len(careful) - len(sticking) > 1  # which have no block of their own
                 for s in careful:
-                    sticks = segmented(s.algebra) is None and len(s.names) == 1
-                    with self.writer.block(f"if (!weft::is_nan({self.start(s.names[0])}))") if sticks else nullcontext():
-                        self.one_after_another(s)
+                    own = f"_{self.stem(s.names[0])}" if several else ""
+                    alone = self.writer.block(f"if (!weft::is_nan({self.start(s.names[0])}))")
+                    with alone if s in sticking else nullcontext():
+                        self.one_after_another(s, f"change{own}", f"keep{own}")
         for s in level:
             if s not in self.kept_scans():
                 continue
@@ -234,13 +237,13 @@ class StateSteps(StateReads):
         """The C++ name of a state before the thread's points."""
         return self.stem(f"{name}_before")
 
-    def one_after_another(self, s: Scan) -> None:
-        """The states before each thread's points, and after the tile, found point by point."""
+    def one_after_another(self, s: Scan, change: str, keep: str) -> None:
+        """The states before each thread's points, and after the tile, found point by point. change, keep: names of two."""
         line, backwards = self.writer.line, "true" if s.reverse else "false"
         own = [self.stem(n) for n in s.names]
         given = ", ".join(f"{register_type(t)}& {n}" for n, t in zip(own, s.types, strict=True))
         before = dict(self.names)
-        with self.writer.block(f"const auto change = [&]({given})", "};"):
+        with self.writer.block(f"const auto {change} = [&]({given})", "};"):
             self.names |= dict(zip(s.names, own, strict=True))
 
             def body() -> None:
@@ -250,11 +253,11 @@ class StateSteps(StateReads):
             self.steps(body, s.reverse)
         self.names = before
         kept_here = " ".join(f"{self.before(name)} = {n};" for name, n in zip(s.names, own, strict=True))
-        line(f"const auto keep = [&]({given}) {{ {kept_here} }};")
+        line(f"const auto {keep} = [&]({given}) {{ {kept_here} }};")
         lasts = [self.after(n) for n in s.names]
         for n, last in zip(s.names, lasts, strict=True):
             line(f"{last} = {self.start(n)};")
-        line(f"weft::in_turn<{self.plan.threads}, {backwards}>(change, keep, {', '.join(lasts)});")
+        line(f"weft::in_turn<{self.plan.threads}, {backwards}>({change}, {keep}, {', '.join(lasts)});")
 
     def advance_states(self, scans: Sequence[Scan]) -> None:
         self.advance(

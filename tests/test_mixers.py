@@ -1,0 +1,101 @@
+"""Sequence mixers as papers write them, executed as CUDA on the CPU: what each found wrong once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
+
+@weft.kernel
+def bonus(r, k, v, w, u):
+    """RWKV's sixth: states that decay by their own width, and a bonus for the token itself."""
+    batch, length, heads, width = r.shape
+    out = torch.empty_like(r)
+    for b in range(batch):
+        for h in range(heads):
+            for e in range(width):
+                state = torch.zeros(width, dtype=torch.float32, device=r.device)
+                for t in range(length):
+                    total = 0.0
+                    for j in range(width):
+                        now = k[b, t, h, j] * v[b, t, h, e]
+                        total += r[b, t, h, j] * (state[j] + u[h, j] * now)
+                        state[j] = state[j] * w[b, t, h, j] + now
+                    out[b, t, h, e] = total
+    return out
+
+
+@weft.kernel
+def diagonal(u, real, imaginary, left, right):
+    """S4D: complex states by their parts."""
+    batch, width, length = u.shape
+    out = torch.zeros_like(u)
+    for b in range(batch):
+        for d in range(width):
+            for s in range(real.shape[1]):
+                x = 0.0
+                y = 0.0
+                for t in range(length):
+                    next_x = real[d, s] * x - imaginary[d, s] * y + u[b, d, t]
+                    y = real[d, s] * y + imaginary[d, s] * x
+                    x = next_x
+                    out[b, d, t] += left[d, s] * x - right[d, s] * y
+    return out
+
+
+@weft.kernel
+def beyond_the_diagonal(x, w):
+    """A scan over points of which only the first lie in the array that is read on a condition."""
+    rows, length = x.shape
+    out = torch.zeros_like(x)
+    for r in range(rows):
+        total = 0.0
+        for t in range(length - 1):
+            total = total + (x[t, t] if t < rows else 2.0) * w[t]
+            out[r, t] = total
+    return out
+
+
+@weft.kernel
+def from_the_diagonal(x):
+    """Rows that begin anywhere, of arrays in whole packets."""
+    rows, length = x.shape
+    out = torch.zeros_like(x)
+    for r in range(rows):
+        total = 0.0
+        for t in range(r, length):
+            total = total + x[r, t]
+            out[r, t] = total
+    return out
+
+
+def _of(*shape: int) -> torch.Tensor:
+    return torch.rand(shape) * 0.5 + 0.3
+
+
+CASES: dict[str, tuple[Any, Any]] = {
+    "a read of states that is the same for all points": (
+        bonus,
+        lambda: (*(_of(1, 5, 2, 4).bfloat16() for _ in range(3)), _of(1, 5, 2, 4), _of(2, 4)),
+    ),
+    "two scans of two values each, of which both may overflow": (
+        diagonal,
+        lambda: (_of(1, 2, 70), *(_of(2, 3) for _ in range(4))),
+    ),
+    "rows that begin between packets": (from_the_diagonal, lambda: (_of(7, 64).double(),)),
+    "a read on a condition, of another row at each point": (beyond_the_diagonal, lambda: (_of(7, 33), _of(33))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mixer_and_its_gradients(name: str) -> None:
+    kernel, make = CASES[name]
+    torch.manual_seed(0)
+    found = kernel.check(*make(), gradients=True)
+    assert found.ok, found
