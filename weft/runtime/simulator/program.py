@@ -21,7 +21,6 @@ _KERNEL_FLAGS = (
     "-std=c++17",
     "-O1",
     "-gdwarf-4",  # whose line tables every addr2line reads
-    "-g1",  # lines and what is inlined, no variables
     "-march=native",
     "-fPIC",
     "-shared",
