@@ -371,6 +371,7 @@ extern "C" __global__ void rows_passed(const float* x, float* y, float* z, float
     if (left > 0) weft::unpack(weft::fetch_over<4, 0>(x + row, x + (row + 1), place, 10, left), tile);
     weft::store<4>(z + first, tile);
     const float* const there = x + first + 3;
+    weft::prefetch_line(there);
     weft::unpack(threadIdx.x < 31 ? weft::fetch_shifted<4>(there) : weft::fetch_anywhere<4>(there, 127, 0, 128), tile);
     weft::store<4>(s + first, tile);
 }

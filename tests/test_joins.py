@@ -107,7 +107,7 @@ def test_the_last_of_each_element_is_found_without_sorting() -> None:
     plan = plan_of(stored_rows, *args)
     (group,) = plan.groups
     assert [s.kind for s in join.join_steps(plan)] == ["keys", "last", "store"]
-    assert (group.digits, group.store.axes, group.store.vector, group.store.down) == (0, (("i",), ("h", "d")), 8, 8)
+    assert (group.digits, group.store.axes, group.store.vector, group.store.down) == (0, (("i",), ("h", "d")), 8, 2)
     assert "the last of each element found and stored, in 3 steps" in stored_rows.explain(*args)
 
 
