@@ -72,6 +72,7 @@ _LARGEST_GRID = (1 << 31) - 1
 _RARE_GRID = 256  # blocks that mostly find that there is nothing to do
 # Plans whose texts await what is launched before them.
 _AWAITING = (ChainPlan, FoldPlan, MapPlan, ProductPlan, ScanPlan, ThreadPlan)
+_MOST_EARLY = 64  # blocks a multiprocessor of a map that begins early: of 16,384 x 4,096 elements it took a tenth longer so
 _MOST_CORNERS = 16  # first and last values of loops around, for which plans are made
 
 
@@ -137,12 +138,19 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     else:
         threads = plan_threads(own, facts, math.prod(extents))
         made = (_launch_threads(Variant(nest, facts, threads), entry, extents, _RARE_GRID if own.rare else _LARGEST_GRID),)
-    alone = where.steps or where.when or made[0].together
+    alone = where.steps or where.when or made[0].together or _has_many_blocks(where, made)
     if not alone and isinstance(made[0].variant.plan, _AWAITING):
         variant = replace(made[0].variant, overlaps=True, first=where.first)
         made = tuple(replace(one, variant=variant) for one in made)
         made = (replace(made[0], dependent=True, first=where.first), *made[1:])
     return tuple(replace(launch, where=where, steps=where.steps, when=where.when) for launch in made)
+
+
+def _has_many_blocks(where: Where, made: tuple[Launch, ...]) -> bool:
+    """Whether a call is one launch of so many small blocks that each of them would ask in vain for what was before them."""
+    (own, *others) = made
+    alone = where.first and len(where.analysis.schedule.nests) == 1 and not others and isinstance(own.variant.plan, MapPlan)
+    return alone and math.prod(own.grid) > _MOST_EARLY * where.machine.multiprocessors
 
 
 def _short(where: Where, nest: int, names: Mapping[str, int]) -> Short:
