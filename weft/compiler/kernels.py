@@ -72,7 +72,6 @@ _LARGEST_GRID = (1 << 31) - 1
 _RARE_GRID = 256  # blocks that mostly find that there is nothing to do
 # Plans whose texts await what is launched before them.
 _AWAITING = (ChainPlan, FoldPlan, MapPlan, ProductPlan, ScanPlan, ThreadPlan)
-_MOST_EARLY = 64  # blocks a multiprocessor of a map that begins early: of 16,384 x 4,096 elements it took a tenth longer so
 _MOST_CORNERS = 16  # first and last values of loops around, for which plans are made
 
 
@@ -147,10 +146,11 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
 
 
 def _has_many_blocks(where: Where, made: tuple[Launch, ...]) -> bool:
-    """Whether a call is one launch of so many small blocks that each of them would ask in vain for what was before them."""
-    (own, *others) = made
-    alone = where.first and len(where.analysis.schedule.nests) == 1 and not others and isinstance(own.variant.plan, MapPlan)
-    return alone and math.prod(own.grid) > _MOST_EARLY * where.machine.multiprocessors
+    """Whether a call is one launch of more blocks than multiprocessors: begun early, they crowd on those that are free first,
+    and each of many small ones asks in vain for what was before it.
+    """
+    alone = where.first and len(where.analysis.schedule.nests) == len(made) == 1
+    return alone and math.prod(made[0].grid) > where.machine.multiprocessors
 
 
 def _short(where: Where, nest: int, names: Mapping[str, int]) -> Short:

@@ -1,4 +1,3 @@
-#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -10,8 +9,6 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(
     const int64_t x_stride_0,
     const int64_t n,
     const int64_t m) {
-    weft::await_launch_before();
-    weft::allow_launch_after();
     int64_t outside = 0;
     const int64_t r = int64_t(blockIdx.x);
     const float* x_r = x + r * x_stride_0;

@@ -1,5 +1,4 @@
 #include "weft/memory.cuh"
-#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) five_points(
     const float* __restrict__ x,
@@ -8,8 +7,6 @@ extern "C" __global__ void __launch_bounds__(256) five_points(
     const int64_t y_stride_0,
     const int64_t n,
     const int64_t m) {
-    weft::await_launch_before();
-    weft::allow_launch_after();
     // each thread takes an element, 8 times along j
     const int64_t i_count = weft::maximum<int64_t>(n - 2, 0);
     const int64_t row = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;

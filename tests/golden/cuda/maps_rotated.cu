@@ -1,5 +1,4 @@
 #include "weft/memory.cuh"
-#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) rotated(
     const weft::bfloat16* __restrict__ x,
@@ -11,8 +10,6 @@ extern "C" __global__ void __launch_bounds__(128) rotated(
     const int64_t n,
     const int64_t m,
     const int64_t half) {
-    weft::await_launch_before();
-    weft::allow_launch_after();
     // each thread takes 8 neighbours along j
     const int64_t i = int64_t(blockIdx.x) * 16 + threadIdx.y;
     if (i >= n) return;
