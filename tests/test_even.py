@@ -85,6 +85,21 @@ def beyond(x):
 
 
 @weft.kernel
+def beyond_twice(x):
+    """The same, of an axis that is bounded by one that a triangle bounds."""
+    n, width = x.shape
+    out = torch.zeros((n, n), dtype=x.dtype, device=x.device)
+    for i in range(n):
+        for j in range(i + 1):
+            total = 0.0
+            for k in range(j + 1):
+                for m in range(k + 1):
+                    total += x[i - m, k % width]
+            out[i, j] = total
+    return out
+
+
+@weft.kernel
 def near(x, width):
     n, m = x.shape
     out = torch.zeros((n, n), dtype=x.dtype, device=x.device)
@@ -135,6 +150,7 @@ def test_boxes_end_where_arrays_or_the_program_s_points_do() -> None:
     assert isinstance(plan_of(beyond, "float32[3000,500]"), ThreadPlan)
     assert "the bounds of j are not the same everywhere" in str(beyond.explain("float32[3000,500]"))
     assert beyond.check(torch.randn(11, 5)).ok
+    assert beyond_twice.check(torch.randn(9, 5)).ok
     assert isinstance(plan_of(near, "float32[8000,500]", 64), ThreadPlan)  # a box would have 60 points for each of them
     assert isinstance(plan_of(near, "float32[8000,500]", 4000), ProductPlan)
     assert near.check(torch.randn(17, 5), 12).ok

@@ -43,7 +43,10 @@ def even(graph: TileGraph) -> tuple[TileGraph, Box]:
             a = replace(a, start=simplify(end(a.start, axes, -1)), stop=simplify(end(a.stop, axes, 1)), segment=None)  # noqa: PLW2901
         axes[a.name] = a
     depends = dependence(graph)
-    touched = {n for n in names if n in uneven or depends.of((graph.axis(n).start, graph.axis(n).stop)) & uneven.keys()}
+    touched = {*uneven}
+    for a in graph.axes:  # each after those that bound it
+        if depends.of((a.start, a.stop)) & touched:
+            touched.add(a.name)
 
     def more(e: Expr) -> bool:
         """Whether an expression is computed at points that the program has not."""
