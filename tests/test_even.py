@@ -94,7 +94,7 @@ def beyond_twice(x):
             total = 0.0
             for k in range(j + 1):
                 for m in range(k + 1):
-                    total += x[i - m, k % width]
+                    total += x[i - m, 0]
             out[i, j] = total
     return out
 
