@@ -63,11 +63,21 @@ def of_a_branch(x):
     return y
 
 
+def counted_beside(x):
+    y = torch.ones(x.shape[0], dtype=x.dtype)
+    seen = torch.zeros(1)
+    for i in range(x.shape[0]):
+        seen[0] += 1
+        y[i] += x[i] / seen[0]
+    return y
+
+
 ONES = torch.ones(700, dtype=torch.bfloat16)
 CALLS: list[tuple[Callable[..., Any], tuple[Any, ...], bool]] = [
     (running_sum, (ONES,), True),
     (running_sum, ("float16[300]",), True),
     (split, ("float32[300]",), True),
+    (counted_beside, ("float64[12]",), True),  # in whose own type nothing is rounded
     (there_and_back, (1.5 * torch.ones(40, dtype=torch.float16),), True),
     (grow_, ("bfloat16[100]", "bfloat16[50]"), False),
     (grow_, ("bfloat16[6000]", "bfloat16[50]"), False),  # held against the CPU kernel

@@ -50,7 +50,10 @@ class _Rounded(torch.autograd.Function):
 
 
 def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return _Rounded.apply(value.to(torch.float64), dtype)  # type: ignore[no-any-return,no-untyped-call]
+    wide = value.to(torch.float64)
+    if dtype is torch.float64:  # a function that gives its argument back makes a view that may not be written to
+        return wide
+    return _Rounded.apply(wide, dtype)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class StoresRound(TorchFunctionMode):
