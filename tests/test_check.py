@@ -17,9 +17,9 @@ import torch
 from rich.console import Console
 
 import weft
-from weft.check import Comparison, Launched, Report, Resources
+from weft.check.found import Comparison, Launched, Resources, costs
 from weft.check.limits import TARGETS, occupancy, refusals
-from weft.check.report import costs
+from weft.check.report import Report
 from weft.cli import main
 from weft.errors import NotDifferentiable, OutOfRange, ShapeMismatch, TypeMismatch
 from weft.kernels import LIBRARY, linrec

@@ -11,7 +11,7 @@ import torch
 
 import weft
 from tests.fuzz_programs import compiled
-from weft.check import Report
+from weft.check.report import Report
 from weft.plan.scan import ScanPlan
 from weft.pytorch.inspection import examine
 from weft.runtime.nvrtc import compile_cubin

@@ -1,5 +1,1 @@
-"""What a check of a kernel found: as an object, as text, as a page."""
-
-from weft.check.report import Comparison, Launched, Report, Resources
-
-__all__ = ["Comparison", "Launched", "Report", "Resources"]
+"""What a check of a kernel found: as data (`found`), as text and as a page (`report`)."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 
 from weft.check import words
-from weft.check.report import Cost, Found, Launched, Report, costs
+from weft.check.found import Checked, Cost, Found, Launched, costs
 from weft.markup import document
 from weft.runtime.simulator import Place
 
@@ -60,7 +60,7 @@ td.n, th.n { text-align: right; white-space: nowrap; }
 """
 
 
-def page(report: Report) -> str:
+def page(report: Checked) -> str:
     """The whole page."""
     every = costs(report)
     panes = [_Pane(report, k, launch, every) for k, launch in enumerate(report.launches)]
@@ -78,7 +78,7 @@ def page(report: Report) -> str:
     return document(f"{report.kernel}: {words.verdict(report)}", style, "\n".join(body))
 
 
-def _head(report: Report) -> Iterator[str]:
+def _head(report: Checked) -> Iterator[str]:
     mood = "good" if report.ok else "bad"
     yield "<header>"
     yield f'<h1>{escape(report.kernel)} <span class="soft">on {escape(report.arch)} ({escape(report.device)})</span></h1>'
@@ -93,7 +93,7 @@ def _linked(place: Place, anchor: str, lines: Set[str]) -> str:
     return f'<a href="#{anchor}-{place.line}">{text}</a>' if f"{anchor}-{place.line}" in lines else text
 
 
-def _findings(report: Report, lines: Set[str]) -> Iterator[str]:
+def _findings(report: Checked, lines: Set[str]) -> Iterator[str]:
     found = report.findings
     if not found:
         return
@@ -103,7 +103,7 @@ def _findings(report: Report, lines: Set[str]) -> Iterator[str]:
     yield "</section>"
 
 
-def _finding(report: Report, k: int, found: Found, lines: Set[str]) -> Iterator[str]:
+def _finding(report: Checked, k: int, found: Found, lines: Set[str]) -> Iterator[str]:
     finding, launch = found.finding, report.launches.index(found.launch)
     yield f'<article id="finding-{k}">'
     yield f'<h3><span class="bad">{escape(finding.kind)}</span>: {escape(finding.message)}</h3>\n<dl>'
@@ -124,14 +124,14 @@ def _finding(report: Report, k: int, found: Found, lines: Set[str]) -> Iterator[
     yield "</dl>\n</article>"
 
 
-def _problems(report: Report) -> Iterator[str]:
+def _problems(report: Checked) -> Iterator[str]:
     if report.problems:
         yield '<section aria-labelledby="problems">\n<h2 id="problems">Problems</h2>\n<ul class="bad">'
         yield from (f"<li>{escape(problem)}</li>" for problem in report.problems)
         yield "</ul>\n</section>"
 
 
-def _results(report: Report) -> Iterator[str]:
+def _results(report: Checked) -> Iterator[str]:
     yield '<section aria-labelledby="results">\n<h2 id="results">Results</h2>\n<div class="scroll"><table>'
     for c in report.comparisons:
         mood = "" if c.ok else ' class="bad"'
@@ -139,7 +139,7 @@ def _results(report: Report) -> Iterator[str]:
     yield "</table></div>\n</section>"
 
 
-def _table(report: Report, every: Sequence[Cost], lines: Set[str]) -> Iterator[str]:
+def _table(report: Checked, every: Sequence[Cost], lines: Set[str]) -> Iterator[str]:
     if not every:
         return
     numbers = ("requests", "a request", "moved", "excess")
@@ -173,7 +173,7 @@ class _Line:
 class _Pane:
     """The user's source and the generated code of one launch, side by side."""
 
-    def __init__(self, report: Report, k: int, launch: Launched, every: Sequence[Cost]) -> None:
+    def __init__(self, report: Checked, k: int, launch: Launched, every: Sequence[Cost]) -> None:
         self.report, self.k, self.launch = report, k, launch
         own = [c for c in every if c.launch is launch]
         self._total = max(1, sum(c.total for c in own))

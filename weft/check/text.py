@@ -12,14 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.check import words
-from weft.check.report import Found, Launched, Report, costs
+from weft.check.found import Checked, Found, Launched, costs
 from weft.runtime.simulator import Place
 
 # Lines of the table of costs.
 _MOST_COSTS = 12
 
 
-def plain(report: Report, width: int) -> str:
+def plain(report: Checked, width: int) -> str:
     """The report without colours."""
     out = io.StringIO()
     console = Console(file=out, width=width, color_system=None, force_terminal=False, legacy_windows=False)
@@ -27,12 +27,12 @@ def plain(report: Report, width: int) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
-def rendered(report: Report) -> Group:
+def rendered(report: Checked) -> Group:
     """The report for rich."""
     return Group(*_parts(report))
 
 
-def _parts(report: Report) -> Iterator[RenderableType]:
+def _parts(report: Checked) -> Iterator[RenderableType]:
     colour = "green" if report.ok else "red"
     yield Text.assemble((f"{report.kernel} on {report.arch}: ", "bold"), (words.verdict(report), f"bold {colour}"))
     for line in words.circumstances(report):
@@ -60,7 +60,7 @@ def _indented(item: RenderableType, by: int = 2) -> Padding:
     return Padding(item, (0, 0, 0, by))
 
 
-def _finding(report: Report, found: Found) -> Iterator[RenderableType]:
+def _finding(report: Checked, found: Found) -> Iterator[RenderableType]:
     finding = found.finding
     yield Text.assemble((f"{finding.kind}: ", "bold red"), (finding.message, "bold"))
     yield from _place(report, None, "at", finding.user)
@@ -73,7 +73,7 @@ def _finding(report: Report, found: Found) -> Iterator[RenderableType]:
     yield _indented(Text(words.occurrences(found, report), "dim"))
 
 
-def _place(report: Report, launch: Launched | None, word: str, place: Place | None) -> Iterator[RenderableType]:
+def _place(report: Checked, launch: Launched | None, word: str, place: Place | None) -> Iterator[RenderableType]:
     """Where: the file and the line, and the line itself."""
     if place is None:
         return
@@ -90,7 +90,7 @@ def _launch(launch: Launched) -> Iterator[Text]:
         yield from (Text(f"  {note}", "yellow") for note in launch.resources.notes)
 
 
-def _costs(report: Report) -> Iterator[RenderableType]:
+def _costs(report: Checked) -> Iterator[RenderableType]:
     every = costs(report)
     if not every:
         return

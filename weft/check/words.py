@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 
-from weft.check.report import SECTOR, Comparison, Cost, Found, Launched, Report
+from weft.check.found import SECTOR, Checked, Comparison, Cost, Found, Launched
 from weft.runtime.simulator import Place
 
 
-def verdict(report: Report) -> str:
+def verdict(report: Checked) -> str:
     """One line: what was found, and whether the results are the Python's."""
     found = len(report.findings)
     parts = [counted(found, "finding") if found else "no findings"]
@@ -25,7 +25,7 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def circumstances(report: Report) -> list[str]:
+def circumstances(report: Checked) -> list[str]:
     """What was run: arguments, how they were made, schedules, what it was compared with."""
     seeds = len(report.seeds)
     which = f"seed {report.seeds[0]}" if seeds == 1 else f"seeds {report.seeds[0]} to {report.seeds[-1]}"
@@ -130,7 +130,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) or abs(value) >= 100 else f"{value:,.1f}"
 
 
-def occurrences(found: Found, report: Report) -> str:
+def occurrences(found: Found, report: Checked) -> str:
     """How often a finding showed, and under which schedules."""
     times = "once" if found.finding.times == 1 else f"{found.finding.times:,} times"
     if len(report.seeds) == 1:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from weft.check.found import Comparison, Launched, named_files
 from weft.check.limits import TARGETS
-from weft.check.report import Comparison, Launched, Report, named_files
+from weft.check.report import Report
 from weft.errors import NotDifferentiable, TypeMismatch
 from weft.pytorch.call import argument_types, plain, wraps_for
 from weft.pytorch.deviations import deviations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from weft.check.report import Comparison
+from weft.check.found import Comparison
 from weft.language.text import function_of_text
 from weft.loops.affine import evaluate
 from weft.loops.ir import For, Function, Stmt, bodies, walk

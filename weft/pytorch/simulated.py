@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from weft.check.found import Launched, Resources
 from weft.check.limits import TARGETS, Target, occupancy, refusals
-from weft.check.report import Launched, Resources
 from weft.compiler import Analysis, Grouped, Launch, Where, arguments, cuda_source, grouped, launches
 from weft.compiler.boxes import tensor_map
 from weft.errors import CompileError
