@@ -479,12 +479,16 @@ def _is_product(function: Function, site: Site) -> bool:
     computes it again, and nothing is read that each point has for itself. Sums of what each point has are found where that
     is made.
     """
-    made, loops = _made_of(site), {f.var for f in site.loops}
-    if not _factors(site) & {n for e in made for n in free_names(e)}:
+    if not _factors(site) & {n for e in _made_of(site) for n in free_names(e)}:
         return False
-    loads = (x for e in made for x in walk_expr(e) if isinstance(x, Load))
-    own = any({n for i in x.index for n in free_names(in_full(site, i))} >= loops for x in loads)
-    return not own and not Closure(site, 0, Settled(function)).whole
+    return not reads_of_each_point(site) and not Closure(site, 0, Settled(function)).whole
+
+
+def reads_of_each_point(site: Site) -> bool:
+    """Whether what a site adds is made of elements of which each of its iterations has one for itself."""
+    loads = (x for e in _made_of(site) for x in walk_expr(e) if isinstance(x, Load))
+    loops = {f.var for f in site.loops}
+    return any({n for i in x.index for n in free_names(in_full(site, i))} >= loops for x in loads)
 
 
 class Settled:
@@ -1474,12 +1478,12 @@ def _summed_in_order(function: Function, group: list[_Plan]) -> tuple[For, ...]:
     if not Closure(plan.site, plan.depth, Settled(function), plan.certain).whole:
         return ()
     loops = plan.site.loops
-    ordered = tuple(f for f in plan.summed if f is not loops[-1] and _has_state_arrays(f))
+    ordered = tuple(f for f in plan.summed if f is not loops[-1] and has_state_arrays(f))
     bounded = {n for f in loops for e in (f.start, f.stop) for n in free_names(e)}
     return ordered if not bounded & {f.var for f in ordered} else ()
 
 
-def _has_state_arrays(loop: For) -> bool:
+def has_state_arrays(loop: For) -> bool:
     """Whether iterations of a loop store to the same elements, and not just add to them."""
     stores = [s for s in walk(loop.body) if isinstance(s, Store) and accumulation(s) is None]
     return any(not any(loop.var in free_names(i) for i in s.index) for s in stores)
