@@ -8,6 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from weft.pytorch.call import analysis_for, argument_types, geometries, wraps_for
+from weft.pytorch.executable import adjoint_of
+from weft.pytorch.inspection import Examined, stand_in
+
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed + 10 * sum(shape))
@@ -58,3 +62,18 @@ def assert_same(want: dict[str, Tensor], found: dict[str, Tensor], of: str) -> N
         torch.testing.assert_close(
             got, value, equal_nan=True, msg=lambda text, name=name: f"{name} of {of}: {text}"
         )
+
+
+def examined_gradient(kernel: Any, *specs: Any) -> Examined:
+    """How the gradients of all floating tensors among some arguments are computed; specs: as those of `Kernel.explain`."""
+    args = tuple(map(stand_in, specs))
+    pairs = zip(kernel.signature.parameters, args, strict=True)
+    wanted = tuple(p.name for p, a in pairs if isinstance(a, Tensor) and a.is_floating_point())
+    types = argument_types(kernel.signature, args)
+    made = adjoint_of(kernel.program, types, wanted, wraps=wraps_for(kernel.specializable, types, args))
+    results = kernel(*args)
+    results = list(results) if isinstance(results, tuple) else [results]
+    seeds = [torch.empty_like(r) for r in results if r.is_floating_point()]
+    analysis, bound = analysis_for(made.specializable, made.signature, (*args, *results, *seeds))
+    own = made.specializable.function
+    return Examined(analysis, bound.names, geometries(analysis, bound, aligned=True), lambda: own((), bool(analysis.assumed)))

@@ -61,3 +61,38 @@ def gated(q, k, v, a):
                     total += q[n, l, d] * state[d]
                 y[n, l, e] = total
     return y
+
+
+@weft.kernel
+def shared_by_heads(x, a, keys, queries):
+    """Mamba's second: heads have keys and queries in common."""
+    batch, length, heads, width = x.shape
+    y = torch.empty_like(x)
+    for i in range(batch):
+        for n in range(heads):
+            for e in range(width):
+                state = torch.zeros(keys.shape[2])
+                for t in range(length):
+                    total = 0.0
+                    for d in range(keys.shape[2]):
+                        state[d] = torch.exp(a[i, t, n]) * state[d] + keys[i, t, d] * x[i, t, n, e]
+                        total += queries[i, t, d] * state[d]
+                    y[i, t, n, e] = total
+    return y
+
+
+@weft.kernel
+def grouped(q, k, v, a):
+    """Groups of heads have keys in common, and keys and values are as wide."""
+    heads, length, width = q.shape
+    y = torch.empty_like(v)
+    for n in range(heads):
+        for e in range(width):
+            state = torch.zeros(width)
+            for l in range(length):
+                total = 0.0
+                for d in range(width):
+                    state[d] = a[n, l] * state[d] + k[n // (heads // k.shape[0]), l, d] * v[n, l, e]
+                    total += q[n, l, d] * state[d]
+                y[n, l, e] = total
+    return y

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 import weft
+from tests.gradients import examined_gradient
+from weft.plan.recurrence import RecurrencePlan
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -46,6 +48,21 @@ def diagonal(u, real, imaginary, left, right):
                     y = real[d, s] * y + imaginary[d, s] * x
                     x = next_x
                     out[b, d, t] += left[d, s] * x - right[d, s] * y
+    return out
+
+
+@weft.kernel
+def gated_output(x, f, o):
+    """HGRN: states that no result holds as they are."""
+    batch, length, width = x.shape
+    out = torch.empty_like(x)
+    for b in range(batch):
+        for d in range(width):
+            state = 0.0
+            for t in range(length):
+                gate = torch.sigmoid(f[b, t, d])
+                state = gate * state + (1.0 - gate) * x[b, t, d]
+                out[b, t, d] = torch.tanh(state) * torch.sigmoid(o[b, t, d])
     return out
 
 
@@ -99,3 +116,17 @@ def test_a_mixer_and_its_gradients(name: str) -> None:
     torch.manual_seed(0)
     found = kernel.check(*make(), gradients=True)
     assert found.ok, found
+
+
+def test_states_of_as_many_rows_as_columns_are_told_apart() -> None:
+    """Loops of one range are axes by the dimensions that they run along, whatever stands around them."""
+    specs = *("bfloat16[4,4096,16,64]",) * 3, "float32[4,4096,16,64]", "float32[16,64]"
+    first = examined_gradient(bonus, *specs).launches()[:3]
+    assert all(isinstance(launch.variant.plan, RecurrencePlan) for launch in first)
+
+
+def test_what_is_kept_of_each_point_lies_as_what_is_read_there() -> None:
+    found = examined_gradient(gated_output, *("float32[4,4096,1024]",) * 3)
+    assert found.arrays["state_saved"].shape == (4, 4096, 1024)
+    compared = gated_output.check(*(_of(1, 40, 33) for _ in range(3)), gradients=True)
+    assert compared.ok, compared

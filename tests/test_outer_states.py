@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.kernels_of_outer_states import carried_on, gated, retention
+from tests.gradients import examined_gradient
+from tests.kernels_of_outer_states import carried_on, gated, grouped, retention, shared_by_heads
 from tests.kernels_of_recurrences import tokens
 from weft.kernels import gated_delta_rule, linear_attention
 from weft.plan.outer_states import OuterPlan
@@ -62,6 +63,25 @@ def test_others_go_on_as_before(kernel: Any, sizes: list[tuple[int, ...]]) -> No
 def test_gradients_whose_last_chunk_lacks_points() -> None:
     entries = clean(linear_attention, *tokens(2, 150, 16, 16, torch.bfloat16)[:4], gradients=True)
     assert {"linear_attention", "linear_attention_adjoint_early", "linear_attention_adjoint"} <= entries
+
+
+@pytest.mark.parametrize(
+    ("kernel", "specs"),
+    [
+        (shared_by_heads, ("bfloat16[4,4096,32,64]", "float32[4,4096,32]", *("bfloat16[4,4096,128]",) * 2)),
+        (grouped, ("bfloat16[16,4096,64]", "bfloat16[4,4096,64]", "bfloat16[16,4096,64]", "float32[16,4096]")),
+    ],
+)
+def test_gradients_of_what_heads_have_in_common(kernel: Any, specs: tuple[str, ...]) -> None:
+    """The states of a head hand back as if its keys were its own; a launch after sums that over heads."""
+    *first, last = examined_gradient(kernel, *specs).launches()
+    assert first and all(isinstance(launch.variant.plan, OuterPlan) for launch in first)
+    assert not isinstance(last.variant.plan, OuterPlan)
+
+
+def test_gradients_of_heads_that_share_keys() -> None:
+    x, keys, queries = drawn((1, 130, 2, 16), (1, 130, 16), (1, 130, 16))
+    assert "shared_by_heads_adjoint_2" in clean(shared_by_heads, x, -torch.rand(1, 130, 2), keys, queries, gradients=True)
 
 
 def test_what_is_not_finite_stays_with_those_that_have_it() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.gradients import examined_gradient
 from tests.kernels_of_states import (
     ORDERS,
     PRODUCTS,
@@ -23,8 +24,10 @@ from weft.graph.state_scans import StateScans
 from weft.graph.tile import Map
 from weft.loops.ir import Op, walk_expr
 from weft.plan import state_scan
+from weft.plan.fold import FoldPlan
 from weft.plan.state_scan import StatePlan
-from weft.pytorch.inspection import examine
+from weft.plan.threads import ThreadPlan
+from weft.pytorch.inspection import examine, sources
 
 Golden = Callable[[str, str], None]
 
@@ -48,6 +51,16 @@ def test_the_order_of_loops_is_of_no_account(name: str) -> None:
     assert (many.threads, many.teams, many.whole) == (32, 4, True)
     few = plan_of(ORDERS[name], *selective_specs(1, 100, 10_001, 64))
     assert (few.threads, few.teams, few.whole) == (256, 1, False)
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_gradients_keep_no_states_of_all_points(name: str) -> None:
+    """They are found again where they are needed: sums of what each point has are no products, which read it from memory."""
+    found = examined_gradient(ORDERS[name], *selective_specs(8, 2048, 2048, 16))
+    kinds = [type(launch.variant.plan) for launch in found.launches()]
+    assert kinds.count(StatePlan) == 3 and set(kinds[3:]) <= {FoldPlan, ThreadPlan}
+    text = "".join(text for _, text in sources(found, "sm_90a"))
+    assert "_saved" not in text and "grad_b_parts" not in text
 
 
 def test_rows_that_meet_and_states_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

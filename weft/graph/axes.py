@@ -20,7 +20,7 @@ Along = frozenset[tuple[str, int]]
 def along(loop: For) -> Along:
     return frozenset(
         (a.array, k)
-        for a in collect(loop.body)
+        for a in collect((loop,))
         for k, form in enumerate(a.subscript)
         if form is not None and form.coefficient(loop.var)
     )

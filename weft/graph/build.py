@@ -207,6 +207,8 @@ class Builder:
             inside = {self.preferred[f.var] for f in walk(loop.body) if isinstance(f, For) and f.var in self.preferred}
             segment = loop.segment and loop.segment.mapped(self.expr)
             axis = self.axes.take(loop.var, how.start, how.stop, {*around, *taken, *inside}, along(loop), segment)
+        else:
+            self.axes.along[axis] |= along(loop)
         opened = _Loop(loop.var, axis, how.reverse)
         self.open.append(opened)
         self.env[loop.var] = how.variable(axis)

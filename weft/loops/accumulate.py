@@ -464,12 +464,31 @@ def _factors(site: Site) -> set[str]:
     return {n for n in computed if of[n] - placed and of[n] & placed and placed - of[n]}
 
 
-def _used(site: Site) -> set[str]:
-    """The names that a site's value is made of."""
-    used = set(free_names(site.value))
+def _made_of(site: Site) -> list[Expr]:
+    """A site's value, and those of the names that it is made of."""
+    found, used = [site.value], set(free_names(site.value))
     for let in (s for step in reversed(site.path) for s in reversed(step.before) if isinstance(s, Let)):
-        used |= free_names(let.value) if let.name in used else set()
-    return used
+        if let.name in used:
+            found.append(let.value)
+            used |= free_names(let.value)
+    return found
+
+
+def _is_product(function: Function, site: Site) -> bool:
+    """Whether what a site adds is a product of matrices with a factor that is saved alone: in loops of its own no point
+    computes it again, and nothing is read that each point has for itself. Sums of what each point has are found where that
+    is made.
+    """
+    if not _factors(site) & {n for e in _made_of(site) for n in free_names(e)}:
+        return False
+    return not reads_of_each_point(site) and not Closure(site, 0, Settled(function)).whole
+
+
+def reads_of_each_point(site: Site) -> bool:
+    """Whether what a site adds is made of elements of which each of its iterations has one for itself."""
+    loads = (x for e in _made_of(site) for x in walk_expr(e) if isinstance(x, Load))
+    loops = {f.var for f in site.loops}
+    return any({n for i in x.index for n in free_names(in_full(site, i))} >= loops for x in loads)
 
 
 class Settled:
@@ -655,8 +674,7 @@ def _plan(function: Function, site: Site, most: int | None = None) -> _Plan | No
             del found[var]
             found[place] = axis, 1, Affine.make({var: factor}, 0) + window.rest
     prefix = 0
-    # factors that can be saved alone have the product in loops of its own
-    if not _factors(site) & _used(site) or Closure(site, 0, Settled(function)).whole:
+    if not _is_product(function, site):
         in_place = (loop.var in found and found[loop.var][1:] == (1, Affine((), 0)) for loop in site.loops[:most])
         prefix = sum(itertools.takewhile(bool, in_place))
     if several.keys() & found.keys():
@@ -1460,12 +1478,12 @@ def _summed_in_order(function: Function, group: list[_Plan]) -> tuple[For, ...]:
     if not Closure(plan.site, plan.depth, Settled(function), plan.certain).whole:
         return ()
     loops = plan.site.loops
-    ordered = tuple(f for f in plan.summed if f is not loops[-1] and _has_state_arrays(f))
+    ordered = tuple(f for f in plan.summed if f is not loops[-1] and has_state_arrays(f))
     bounded = {n for f in loops for e in (f.start, f.stop) for n in free_names(e)}
     return ordered if not bounded & {f.var for f in ordered} else ()
 
 
-def _has_state_arrays(loop: For) -> bool:
+def has_state_arrays(loop: For) -> bool:
     """Whether iterations of a loop store to the same elements, and not just add to them."""
     stores = [s for s in walk(loop.body) if isinstance(s, Store) and accumulation(s) is None]
     return any(not any(loop.var in free_names(i) for i in s.index) for s in stores)

@@ -20,6 +20,7 @@ from weft.loops.accumulate import accumulate, accumulate_into, accumulation, fro
 from weft.loops.algebra.counters import settle
 from weft.loops.algebra.half_sums import half_sums
 from weft.loops.algebra.recurrences import dependents
+from weft.loops.by_rows import by_rows
 from weft.loops.derivatives import cancels, contributions, is_unknown, keeps_zero, passed_through, sources, taken
 from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import (
@@ -60,6 +61,7 @@ from weft.loops.live import Uses
 from weft.loops.memory import Memory
 from weft.loops.names import Names
 from weft.loops.normalize import normalize
+from weft.loops.orders import ordered_as_beside
 from weft.loops.phases import in_phases
 from weft.loops.simplify import (
     add,
@@ -550,7 +552,8 @@ class _Adjoint:
         made = drop_dead(propagate(made))
         self._check(made)
         made, phases = in_phases(from_the_start(made, targets), targets, self.names)
-        made = accumulate(made, (*phases, *targets), self.names)
+        made, rows = by_rows(made, targets, self.names)
+        made = accumulate(made, (*phases, *rows, *targets), self.names)
         kept = {a.name for a in made.arrays}
         for array in self.sums:
             if array in kept:
@@ -559,7 +562,7 @@ class _Adjoint:
         made = share(hoist_invariants(share(made, self.names), self.names), self.names)
         made = inline(made, lambda n: base_name(n) in bases)
         made = self._in_opmath(made)
-        made = tidy_names(drop_dead(propagate(made)))
+        made = ordered_as_beside(tidy_names(drop_dead(propagate(made))))
         validate(made)
         return made
 

@@ -48,7 +48,7 @@ class Examined:
 def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
     """Analyse a kernel for arguments: tensors, specs (`TensorSpec` or text), numbers; none: the kernel's example."""
     args = complete(kernel, args)
-    stand_ins = tuple(_stand_in(a) for a in args)
+    stand_ins = tuple(stand_in(a) for a in args)
     analysis, bound = analysis_for(kernel.specializable, kernel.signature, stand_ins)
     check(analysis, bound)
     types = call_types(kernel.signature, stand_ins, repeated(kernel.signature, stand_ins))
@@ -96,7 +96,7 @@ def explain(
     return explained(whole, format, detail)
 
 
-def _stand_in(value: Any) -> Any:
+def stand_in(value: Any) -> Any:
     """A tensor without memory for a spec; what is no spec is itself."""
     if isinstance(value, str):
         value = parse(value)
@@ -117,7 +117,7 @@ def default_arch() -> str:
     return target_arch(torch.cuda.get_device_capability())
 
 
-def _sources(examined: Examined, arch: str) -> list[tuple[str, str]]:
+def sources(examined: Examined, arch: str) -> list[tuple[str, str]]:
     """(name, generated code) of each nest."""
     if arch not in ARCHITECTURES:
         raise TypeMismatch(f"{arch!r} is no architecture", remedy=f"use one of {', '.join(ARCHITECTURES)}")
@@ -136,7 +136,7 @@ def _sources(examined: Examined, arch: str) -> list[tuple[str, str]]:
 
 def source(kernel: Kernel, args: Sequence[Any], arch: str | None) -> str:
     """The generated code of all the kernels of a call, as one text."""
-    texts = [text for _, text in _sources(examine(kernel, args), arch or default_arch())]
+    texts = [text for _, text in sources(examine(kernel, args), arch or default_arch())]
     return "\n".join(texts)
 
 
@@ -157,7 +157,7 @@ def resources(kernel: Kernel, args: Sequence[Any], arch: str | None) -> tuple[Re
     if chosen == "cpu":
         raise TypeMismatch("registers are counted for CUDA architectures", remedy='pass arch="sm_90a", or another one')
     out = []
-    for name, text in _sources(examine(kernel, args), chosen):
+    for name, text in sources(examine(kernel, args), chosen):
         cubin = nvrtc.compile_cubin(text, chosen, name=f"{name}.cu")
         out.append(Resources(name, chosen, cubin.registers, cubin.spill_stores, cubin.spill_loads, cubin.shared))
     return tuple(out)
