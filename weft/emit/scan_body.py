@@ -78,10 +78,6 @@ class ScanBody(ValueBody):
         """Which row a thread works for."""
         raise NotImplementedError
 
-    def shares_rows(self) -> bool:
-        """Whether blocks have as many rows side by side as the others, where they could have more."""
-        return False
-
     def own(self, name: str) -> str:
         """A name that a thread has for each of its runs, in one of them."""
         raise NotImplementedError
@@ -637,11 +633,9 @@ class ScanBody(ValueBody):
         type_ = f"weft::Chain<{algebra}, {register_type(s.types[0])}, {across}, {self.plan.threads}>"
         name = self.stem(f"{stem}_chain")
         row, told = self.row or "0", self.stem(f"{stem}_told")
-        if self.plan.beside:  # what lies beyond hears what the last rows hear
+        if self.plan.beside:
             row = self.stem(f"{stem}_row")
-            last = f"weft::minimum<int64_t>({self.place}, {self.lane_count} - {self.plan.vector})"
-            last = f"(here ? {self.place} : {self.stem(f'{self.plan.lane}_block')})" if self.shares_rows() else last
-            line(f"const int64_t {row} = {self.row.format(last)};")
+            line(f"const int64_t {row} = {self.row.format(self.place)};")
         tells = ", here" if self.plan.beside else ""
         line(f"const {type_} {name}({told}, {row}, {self.all_rows}, part, parts{tells});")
         places = f"{name}.places" if values == 1 else f"{values} * {name}.places"

@@ -29,6 +29,7 @@ class ScansBeside(ScanBody):
         self.asks = ""  # what spares the question whether a point is the row's
         self.places_of: dict[Laid, str] = {}  # the names of where a thread's points lie in a tile
         self.wide = ""  # rows side by side of a block
+        self.beside = ""  # which of them a thread has
 
     def rows(self) -> None:
         plan, line = self.plan, self.writer.line
@@ -46,16 +47,15 @@ class ScansBeside(ScanBody):
         if self.shares_rows():
             self.wide = self.fresh.fresh(f"{lane.name}_wide")
             line(f"const int32_t {self.wide} = int32_t(({count} + {tiles} - 1) / {tiles});  // blocks have about as many")
-        first = f"int64_t(blockIdx.x % {tiles}) * {self.wide}"
-        if plan.stages:
-            line(f"const int64_t {self.stem(f'{lane.name}_block')} = {first};  // of the block's rows")
-            first = self.stem(f"{lane.name}_block")
-        place_of = f"{first} + {f'{x} * {vector}' if vector > 1 else x}"
+        block, self.beside = self.stem(f"{lane.name}_block"), self.stem(f"{lane.name}_beside")
+        line(f"const int64_t {block} = int64_t(blockIdx.x % {tiles}) * {self.wide};  // of the block's rows")
+        line(f"const int32_t rows_here = int32_t(weft::minimum<int64_t>({count} - {block}, {self.wide}));")
+        own_row = f"int32_t({factor(x)} * {vector})" if vector > 1 else f"int32_t({x})"
+        line(f"const bool here = {own_row} < rows_here;  // else it goes along with the last row, and writes nothing")
+        line(f"const int32_t {self.beside} = here ? {own_row} : rows_here - {vector};")
         plain = vector == 1 and lane.start == ZERO
         own = self.declare(lane.name) if plain else place
-        line(f"const int64_t {own} = {place_of};")
-        among = f"{x} < {self.wide} && " if self.shares_rows() else ""
-        line(f"const bool here = {among}{own} < {count};")
+        line(f"const int64_t {own} = {block} + {self.beside};")
         self.first = own if vector > 1 else ""
         if vector == 1 and not plain:  # in vectors rows start at 0
             line(f"const int64_t {self.declare(lane.name)} = {self.printer.index(lane.start, SUM)} + {own};")
@@ -95,7 +95,7 @@ class ScansBeside(ScanBody):
         self.writer.line(f"{type_} {name}{self.dimension()} = {{}};")
         if init != Const(0, init.type) and init != Const(0.0, init.type):
             with self.each_row():
-                self.writer.line(f"if (here) {self.own(name)} = {self.printer.exact(init)};")
+                self.writer.line(f"{self.own(name)} = {self.printer.exact(init)};")
 
     @contextmanager
     def each_row(self) -> Iterator[None]:
@@ -116,14 +116,9 @@ class ScansBeside(ScanBody):
         let, name = self.let(value), self.stem(value.name)
         self.writer.cite(value.location)
         self.writer.line(f"{register_type(value.type)} {name}{self.dimension() or ''} = {{}};")
-        with self.each_row(), self.writer.block("if (here)"):
+        with self.each_row():
             self.writer.line(f"{self.own(name)} = {self.printer.value(let.value)};")
         self.names[value.name] = self.own(name)
-
-    def row_stop(self) -> None:
-        self.end = self.stem(f"{self.axis.name}_stop")
-        start, stop = self.printer.index(self.axis.start), self.printer.index(self.axis.stop)
-        self.writer.line(f"const int64_t {self.end} = here ? {stop} : {start};  // what lies beyond has no points")
 
     # ---------------------------------------------------------------- reads
 
@@ -159,8 +154,6 @@ class ScansBeside(ScanBody):
     def ring(self) -> None:
         super().ring()
         plan, line = self.plan, self.writer.line
-        x = "threadIdx.x" if plan.side == plan.threads else f"threadIdx.x % {plan.side}"
-        own_row = f"{x} * {plan.vector}" if plan.vector > 1 else x
         loose = [read for read in self.of_ring() if self.laid(read).anywhere]
         for read in self.of_ring():
             own = self.laid(read)
@@ -168,17 +161,17 @@ class ScansBeside(ScanBody):
                 continue
             self.places_of[own] = self.fresh.fresh(f"{self.axis.name}_slot")
             down = f"threadIdx.x / {plan.side} * {plan.runs * own.pitch + own.skew} + " if plan.side < plan.threads else ""
-            line(f"const int32_t {self.places_of[own]} = {down}{own_row};  // of its first point in a tile")
+            line(f"const int32_t {self.places_of[own]} = {down}{self.beside};  // of its first point in a tile")
         dense = [self.dense(read) for read in loose if self.may_be_dense(read)]
         if plan.full and len(dense) == len(loose) > 0:
             line(f"const bool {self.stem('at_once')} = {' && '.join(dense)};  // the points of a tile are one run")
         for read in loose:
-            self.loosely(read, own_row)
+            self.loosely(read)
 
     def laid(self, read: Read) -> Laid:
         return laid(self.function, self.scans, self.plan, read, self.facts)
 
-    def loosely(self, read: Read, own_row: str) -> None:
+    def loosely(self, read: Read) -> None:
         """How far rows are past a frame, how far points are from each other in a tile, and where a thread's begin."""
         plan, own, line = self.plan, self.laid(read), self.writer.line
         past, pace, pitch, slot = (self.stem(f"{read.name}_{what}") for what in ("past", "pace", "pitch", "slot"))
@@ -190,7 +183,8 @@ class ScansBeside(ScanBody):
         found = f"{self.stems['at_once']} ? {pace} : {found}" if "at_once" in self.stems else found
         line(f"const int32_t {pitch} = {found};  // from a point to the next one in a tile")
         down = f"threadIdx.x / {plan.side}{f' * {plan.runs}' if plan.runs > 1 else ''} * {pitch} + "
-        line(f"const int32_t {slot} = {down if plan.side < plan.threads else ''}{own_row};  // of its first point in a tile")
+        place = f"{down if plan.side < plan.threads else ''}{self.beside}"
+        line(f"const int32_t {slot} = {place};  // of its first point in a tile")
 
     def dense(self, read: Read) -> str:
         """Name whether the points of a read end where the next begin."""
@@ -264,7 +258,6 @@ class ScansBeside(ScanBody):
         block, left = self.stem(f"{plan.lane}_block"), self.stem("left")
         stop = self.printer.index(self.axis.stop)
         line(f"const int32_t {left} = {self.points_from('first', stop, plan.tile)};")
-        line(f"const int32_t rows_here = int32_t(weft::minimum<int64_t>({self.lane_count} - {block}, {self.wide}));")
         for read in reads:
             type_, (rows, to) = memory_type(self.function.array(read.array).dtype), self.tile_of(read)
             with self.spelled({self.axis.name: "first", plan.lane: block}):
@@ -576,7 +569,7 @@ class ScansBeside(ScanBody):
                 with self.spelled({self.plan.lane: self.first}):
                     for w, tile in stored:
                         at = self.address(w.array, w.index).removesuffix(" + 0")
-                        line(f"weft::store<{self.width(w.array, vector)}>({at}, {tile});")
+                        line(f"if (here) weft::store<{self.width(w.array, vector)}>({at}, {tile});")
                 for read in reversed(self.of_ring()) if self.plan.delayed else ():
                     if self.writer.mentions(self.buffers[read.name][1], inner):
                         for text in reversed(self.taken_here(read, "")):
@@ -612,6 +605,10 @@ class ScansBeside(ScanBody):
         self.writes_of_points = self.scans.writes
         super().finish(done)
         self.writes_of_points = ()
+
+    def write(self, w: Write) -> None:
+        with self.writer.block("if (here)") if w in self.writes_of_points else nullcontext():
+            super().write(w)
 
     def in_packets(self, w: Write) -> bool:
         return bool(self.first) and stored_in_packets(w, self.plan.lane, self.facts)
