@@ -72,6 +72,23 @@ def linear_residual(x, w, r):
 
 
 @weft.kernel
+def linear_normed(x, w, bias, g):
+    y = torch.empty(x.shape[0], w.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        t = torch.empty(w.shape[0])
+        squares = 0.0
+        for j in range(w.shape[0]):
+            total = 0.0
+            for k in range(x.shape[1]):
+                total += x[i, k] * w[j, k]
+            t[j] = total + bias[j]
+            squares += t[j] * t[j]
+        for j in range(w.shape[0]):
+            y[i, j] = t[j] * torch.rsqrt(squares / w.shape[0] + 1e-6) * g[j]
+    return y
+
+
+@weft.kernel
 def gated(x, w_gate, w_up):
     y = torch.empty(x.shape[0], w_gate.shape[0], dtype=x.dtype)
     for i in range(x.shape[0]):
@@ -159,6 +176,10 @@ def _linear_gelu(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.
 
 def _linear_residual(x: torch.Tensor, w: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
     return functional.linear(x, w) + r
+
+
+def _linear_normed(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    return functional.rms_norm(functional.linear(x, w, bias), bias.shape, g, 1e-6)
 
 
 def _gated(x: torch.Tensor, w_gate: torch.Tensor, w_up: torch.Tensor) -> torch.Tensor:
@@ -251,7 +272,35 @@ def run(options: Options) -> Iterator[Row]:
         yield from rows_of("products", case, times, [work.name])
         del sets, calls
         torch.cuda.empty_cache()
+    yield from _tuned(options)
     yield from _steps(options)
+
+
+def _tuned(options: Options) -> Iterator[Row]:
+    """What follows a product, against what PyTorch tunes."""
+    for kernel, peer, shapes in (
+        (linear_gelu, _linear_gelu, ((4096, 1024), (4096, 1024), (4096,))),
+        (linear_residual, _linear_residual, ((4096, 4096), (4096, 4096), (4096, 4096))),
+        *((linear_normed, _linear_normed, ((4096, n), (n, n), (n,), (n,))) for n in (1024, 2048, 4096)),
+    ):
+        if not options.wants(kernel.name):
+            continue
+        work = Work(kernel, peer, "torch eager", tuple(tuple(min(n, 20) for n in s) if options.quick else s for s in shapes))
+        sets = [_made(work, work.shapes, options.device, k) for k in range(4)]
+        with torch.no_grad():
+            found, want = kernel(*sets[0]), peer(*(t.double() for t in sets[0]))
+            if (off := (found - want).norm() / want.norm()) > 1e-2:
+                raise AssertionError(f"{kernel.name} is off by {off:.2g} of its norm")
+            del found, want
+            torch.compiler.reset()
+            tuned = peer if options.quick else torch.compile(peer, dynamic=False, mode="max-autotune-no-cudagraphs")
+            calls = [[partial(f, *t) for t in sets] for f in (kernel, tuned)]
+            times = times_in_turn(calls, options.device, seconds=min(0.1, options.seconds), graph=True)
+        sizes = " ".join("x".join(map(str, s)) for s in work.shapes)
+        case = {"kernel": kernel.name, "shapes": sizes, "dtype": "bfloat16"}
+        yield from rows_of("products", case, times, ["max-autotune"])
+        del sets, calls
+        torch.cuda.empty_cache()
 
 
 def _steps(options: Options) -> Iterator[Row]:

@@ -54,6 +54,15 @@ def test_a_product_awaits_what_only_its_results_need_after_its_points() -> None:
     assert all(text.index(ALLOWS) < text.index(AWAITS) for _, text in others)
 
 
+def test_blocks_that_would_crowd_begin_late() -> None:
+    """Of a call of one launch: where there are more than multiprocessors. Those that stay have their places."""
+    for dtype, early in (("bfloat16", True), ("float64", False)):
+        shapes = [weft.TensorSpec(dtype, (1024, 1024))] * 2
+        ((launch,),) = nests(kernels.product, *shapes)
+        assert launch.grid[0] > machine_for("sm_90a").multiprocessors
+        assert (launch.dependent, launch.variant.overlaps) == (early, early)
+
+
 def test_the_first_launch_awaits_what_is_on_the_stream_before_others_begin() -> None:
     """Whatever ran before may have written the arguments, which launches after it read before they await anything."""
     (_, first), *_ = texts(*FEW)

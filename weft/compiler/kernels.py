@@ -147,10 +147,13 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
 
 def _has_many_blocks(where: Where, made: tuple[Launch, ...]) -> bool:
     """Whether a call is one launch of more blocks than multiprocessors: begun early, they crowd on those that are free first,
-    and each of many small ones asks in vain for what was before it.
+    and each of many small ones asks in vain for what was before it. Blocks that stay do neither: a multiprocessor has room for
+    no more of them than its share.
     """
     alone = where.first and len(where.analysis.schedule.nests) == len(made) == 1
-    return alone and math.prod(made[0].grid) > where.machine.multiprocessors
+    plan = made[0].variant.plan
+    stays = isinstance(plan, ProductPlan) and plan.resident > 0
+    return alone and not stays and math.prod(made[0].grid) > where.machine.multiprocessors
 
 
 def _short(where: Where, nest: int, names: Mapping[str, int]) -> Short:
