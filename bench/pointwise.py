@@ -33,16 +33,15 @@ HALVES = (torch.float16, torch.bfloat16, torch.float32)
 EAGER, COPY = "torch eager", "copy of equal bytes"
 
 
-def run(options: Options) -> list[Row]:
+def run(options: Options) -> Iterator[Row]:
     need_gpu(options)
-    measured: list[Row] = []
     for group in (g for g in (bandwidth, layouts, chains, mixed_dtypes, host, first_calls) if options.wants(g.__name__)):
-        start = time.perf_counter()
+        start, measured = time.perf_counter(), list[Row]()
         with torch.no_grad(), _or_left_out(group.__name__):
-            measured += group(options)
+            measured = group(options)
         torch.compiler.reset()
         print(f"pointwise: {group.__name__} took {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    return measured
+        yield from measured
 
 
 # ---------------------------------------------------------------- large tensors

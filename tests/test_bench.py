@@ -180,7 +180,7 @@ def test_a_benchmark_for_a_gpu_is_refused_without_one() -> None:
     from bench import rows
 
     with pytest.raises(DeviceMismatch, match="defined for a GPU"):
-        rows.run(Options(CPU))
+        list(rows.run(Options(CPU)))
 
 
 def test_the_plot_is_drawn_from_the_results(tmp_path: Path) -> None:

@@ -131,6 +131,13 @@ def test_gradients_of_expanded_tensors_are_their_own() -> None:
     torch.testing.assert_close(leaf.grad, 2 * (leaf.detach() + 1))
 
 
+def test_gradients_of_what_is_broadcast_along_an_axis_without_elements() -> None:
+    x, y = torch.ones(1, 3, requires_grad=True), torch.ones((), requires_grad=True)
+    add(torch.ones(0, 3), add(x, y)).sum().backward()
+    add(torch.ones(0, 3), x).sum().backward()
+    assert not x.grad.any() and x.grad.shape == (1, 3) and y.grad == 0
+
+
 @pytest.mark.parametrize("shape", [(0,), (3, 0, 2), (), (1,), (1, 1), (1,) * 20 + (3,) + (1,) * 4])
 def test_odd_shapes(shape: tuple[int, ...]) -> None:
     x = torch.randn(shape)
@@ -180,6 +187,20 @@ def test_dtypes_are_promoted_as_pytorch_does(name: str) -> None:
     for a, b in itertools.product(tensors, [*tensors, True, 2, 2.5]):
         for x, y in ((a, b), (b, a)):
             assert own(x, y).dtype == expression(x, y).dtype, (x, y)
+
+
+def test_what_is_chosen_has_the_dimensions_of_the_condition() -> None:
+    """And so outweighs what has none, or weighs as much as what has some."""
+
+    def chosen(c, a, b):
+        return torch.where(c > 0, a, 0.0) * b
+
+    own = weft.pointwise(chosen)
+    for wide, narrow in ((torch.float64, torch.float32), (torch.float32, torch.float16)):
+        c, a = torch.zeros(2, device="meta"), torch.zeros((), dtype=wide, device="meta")
+        b = torch.zeros(2, dtype=narrow, device="meta")
+        assert own(c, a, b).dtype == chosen(c, a, b).dtype == wide
+        assert own(c, b[0], a).dtype == chosen(c, b[0], a).dtype == narrow
 
 
 def test_default_dtype_decides_for_integers() -> None:
@@ -862,6 +883,7 @@ CHECKED = {
     "channels-last beside contiguous": ("float32[2,8,6,5]", "float32[2,8,6,5]:(240,1,40,8)"),
     "steps": ("bfloat16[33,64]:(200,3)", "int32[33,64]"),
     "unaligned": ("float32[7,9,11]", "float32[9,1]"),
+    "no elements": ("float32[0,7]", "float16[7]"),
 }
 
 
@@ -869,6 +891,10 @@ CHECKED = {
 def test_the_emitted_cuda_is_clean(call: str) -> None:
     report = add.check(*CHECKED[call], gradients=call in ("a row", "a transposed operand"))
     assert report.ok, str(report)
+
+
+def test_a_kernel_is_not_the_function_of_its_name_in_the_c_library() -> None:
+    assert weft.ops.conj.check("float32[5]").ok
 
 
 def test_a_graph_does_not_go_on_with_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ def applied(function: Callable[..., Any], captured: Capture, call: Elementwise) 
     )
     own = f"{name}_{cache.key(analyses.identity)[:8]}" if name.isascii() else None
     program = _Program(name, signature, analyses, own, captured)
-    return Applied(program, _by_elements(function, call), made, call)
+    return Applied(program, _by_elements(function, call, len(made.results)), made, call)
 
 
 def _kind(operand: Operand) -> Kind:
@@ -125,9 +125,9 @@ def _kind(operand: Operand) -> Kind:
     return kinds.get(operand.typed.scalar.category, "float")
 
 
-def _by_elements(function: Callable[..., Any], call: Elementwise) -> Callable[..., Any]:
+def _by_elements(function: Callable[..., Any], call: Elementwise, count: int) -> Callable[..., Any]:
     """The function of tensors, in plain PyTorch: a tensor with dimensions is one of a single element, so that promotion is that
-    of the whole.
+    of the whole. count: of its results, which have a dtype where they have an element.
     """
     constants = {n: getattr(torch, v.name) if hasattr(v, "name") else v for n, v in call.constants}
     parameters = inspect.signature(function).parameters.values()
@@ -153,6 +153,8 @@ def _by_elements(function: Callable[..., Any], call: Elementwise) -> Callable[..
                 if len(made) <= k:
                     made.append(torch.empty(extents, dtype=one.dtype))
                 made[k][at] = one.reshape(())
+        if 0 in extents:
+            made += [torch.empty(extents) for _ in range(count - len(made))]
         made = [torch.view_as_real(t) if t.is_complex() else t for t in made]
         return made[0] if len(made) == 1 else tuple(made)
 

@@ -22,6 +22,8 @@ def by_dimensions(tensor: torch.Tensor, shape: Sequence[int], order: Sequence[in
 
     order: the dimensions of the shape, the outermost of the iteration first. sizes: of the axes that it has.
     """
+    if 0 in shape:  # axes without elements are all tensors' own, as `axes_of` has it
+        tensor = tensor.expand(list(shape))
     leading = len(shape) - tensor.dim()
     dims = [d - leading for d in order if d >= leading]
     return tensor.permute(dims).reshape(list(sizes))

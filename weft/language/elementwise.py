@@ -160,7 +160,8 @@ def _where(b: Builder, condition: Scalar, then: Scalar, orelse: Scalar) -> Scala
     elif typed.scalar.category != "float" or typed.scalar.size > 2:  # elements of halves get infinities
         then, orelse = (checks.taken(b, v, typed.scalar) for v in (then, orelse))
     made = checks.of_all(b, lambda c, x, y: choose(c, x, y, b.default_float), condition, then, orelse)
-    chosen = replace(made, alias=None)
+    typed = replace(made.typed, weight=max(made.typed.weight, condition.typed.weight))  # with the condition's dimensions
+    chosen = replace(made, typed=typed, alias=None)
     return chosen if isinstance(truth(condition).expr, Const) else differentiated(chosen, "both")
 
 

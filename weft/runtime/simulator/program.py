@@ -24,6 +24,7 @@ _KERNEL_FLAGS = (
     "-march=native",
     "-fPIC",
     "-shared",
+    "-Wl,-Bsymbolic-functions",  # a kernel that is called as a function of the C library is not that one
     "-pipe",
     "-D_GLIBCXX_BITS_SPECFUN_H",  # as in weft.runtime.host
     "-fsanitize=thread",  # the calls at every access; the engine defines them, so no library of the sanitizer is wanted
