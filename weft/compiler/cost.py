@@ -10,11 +10,13 @@ from weft.compiler.points import most_points
 from weft.emit import entries
 from weft.loops.ir import For, Stmt, bodies, free_names, walk
 from weft.loops.steps import Ranges, bounds
+from weft.loops.wavefronts import inner
 from weft.plan.arguments import Facts, subscripts
 from weft.plan.chain import ChainPlan
 from weft.plan.product import ProductPlan
 from weft.plan.threads import ThreadPlan
 from weft.plan.traffic import LAUNCH_SECONDS
+from weft.plan.wavefront import WavefrontPlan, seconds_of_steps
 
 # What an iteration of a loop costs in a thread that waits for memory; threads that a GPU has at a time. What one costs in which
 # a thread goes through a loop, at the least: nothing of the next one is on its way meanwhile.
@@ -56,6 +58,8 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
             multiplies = launch.entry == entries.of_chained_products(nest, plan)
             seconds = multiplies * work / PRODUCTS_A_SECOND["wgmma"]
             seconds *= max(1.0, launch.where.machine.multiprocessors / launch.grid[0])
+        elif isinstance(plan, WavefrontPlan):
+            seconds = _seconds_of_wavefront(launch, plan, points, names, own)
         elif isinstance(plan, ProductPlan):
             seconds = work / PRODUCTS_A_SECOND[plan.engine] * max(1.0, launch.where.machine.multiprocessors / launch.grid[0])
         once = LAUNCH_SECONDS + seconds
@@ -63,6 +67,22 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
         once *= math.prod(sum(g.taken) / len(g.taken) for g in launch.when)
         total += once * math.prod(most_points(s.start, s.stop, s.step, names, own) for s in inner)
     return total
+
+
+def _seconds_of_wavefront(
+    launch: Launch, plan: WavefrontPlan, items: int, names: Mapping[str, int], ranges: Ranges
+) -> float:
+    """About how long a wavefront takes, each step of which takes as long as a point."""
+    assert launch.where is not None
+    found, rows = launch.where.analysis.lowered[launch.variant.nest].wavefront, launch.nest.body[-1]
+    assert found is not None and isinstance(rows, For)
+    count, inside = _points(rows, names, ranges)
+    points = inner(rows)
+    assert points is not None
+    longest, within = _points(points, names, inside)
+    each = max((_iterations(s.body, names, within) for s in walk(points.body) if isinstance(s, For)), default=0.0)
+    steps = seconds_of_steps(plan, items, count, longest, found.slope, launch.grid[1], launch.where.machine)
+    return steps * (1 + each)
 
 
 def _apart(loop: For, facts: Facts) -> bool:

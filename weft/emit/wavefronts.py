@@ -1,0 +1,198 @@
+"""A wavefront as CUDA C++: a thread for each row, which goes through its points in order, some steps behind the row before.
+
+A block has a strip of rows beside each other, whose threads wait for each other after every step. Where blocks share the strips,
+each tells the next one how many steps are done; it never waits for a later one.
+"""
+
+from __future__ import annotations
+
+from weft.emit.cpp import varying, without_unused
+from weft.emit.expressions import SUM, register_type
+from weft.emit.names import Names, kernel_entry
+from weft.emit.text import Writer
+from weft.emit.threads import ThreadBody, count_of, parameters, value_of
+from weft.loops.ir import Const, Expr, For, Function, Let, Op, Ref, Stmt, Store, substitute, trapping
+from weft.loops.schedule import Axis, Nest
+from weft.loops.types import INT64
+from weft.loops.wavefronts import Wavefront, counted, inner
+from weft.plan.arguments import Facts
+from weft.plan.wavefront import CHUNK, RESIDENT, WavefrontPlan
+
+_TAKEN = "item outside told parts strip rows mine row begin end steps until step origin words before after".split()
+
+
+def emit(function: Function, nest: Nest, found: Wavefront, plan: WavefrontPlan, facts: Facts) -> str:
+    """The kernel's translation unit. Its one entry takes the slots of `weft.plan.arguments`, and where blocks share strips, a
+    pointer to a word for each strip of each item, which is 0 at first, and the number of strips.
+    """
+    own = Nest(nest.name, nest.axes, trapping(without_unused(function, nest)), nest.verdicts)
+    writer = Writer()
+    fresh = Names(frozenset({kernel_entry(nest.name), *_TAKEN}))
+    large = varying(own, {s.name for s in function.scalars})
+    body = _Rows(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large, found=found, plan=plan)
+    writer.line('#include "weft/memory.cuh"')
+    if plan.shared:
+        writer.line('#include "weft/atomic.cuh"')
+    writer.line()
+    body.emit()
+    return writer.text()
+
+
+class _Rows(ThreadBody):
+    """The rows of a nest."""
+
+    def __init__(self, *args: object, found: Wavefront, plan: WavefrontPlan) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.found, self.plan = found, plan
+        loop = self.nest.body[-1]
+        assert isinstance(loop, For)
+        points = inner(loop)
+        assert points is not None
+        self.rows, self.points = loop, points
+        at = next(k for k, s in enumerate(loop.body) if s is points)
+        self.first: tuple[Stmt, ...] = loop.body[:at]
+        self.last: tuple[Stmt, ...] = loop.body[at + 1 :]
+
+    def emit(self) -> None:
+        line, plan, axes = self.writer.line, self.plan, {a.var: a for a in self.nest.axes}
+        given = parameters(self.function, self.nest, self.facts, self)
+        given += ["uint64_t* told", "const int64_t parts"] if plan.shared else []
+        lines = ",\n    ".join(given)
+        bounds = f"__launch_bounds__({plan.threads}, {RESIDENT})"
+        with self.writer.block(f'extern "C" __global__ void {bounds} {kernel_entry(self.nest.name)}(\n    {lines})'):
+            checked = self.checked(self.nest.body)
+            if checked:
+                line("int64_t outside = 0;")
+            counts = []
+            for var in plan.order:
+                counts.append(self.fresh.fresh(f"{var}_count"))
+                line(f"const int64_t {counts[-1]} = {count_of(axes[var], self)};")
+            items = " * ".join(counts) or "1"
+            with self.writer.block(f"for (int64_t item = blockIdx.x; item < {items}; item += gridDim.x)"):
+                rest, decoded = "item", []
+                for k in range(len(counts) - 1, -1, -1):
+                    position = f"{rest} % {counts[k]}" if k else rest
+                    axis = axes[plan.order[k]]
+                    decoded.append(f"const int64_t {self.declare(axis.var)} = {value_of(axis, position, self)};")
+                    rest = f"{rest} / {counts[k]}"
+                for text in reversed(decoded):
+                    line(text)
+                variables = [a.var for a in self.nest.axes]
+                self.hoist(self.nest.body, variables)
+                for var in variables:
+                    self.local_arrays(var)
+                self.statements(self.nest.body[:-1])
+                self.strips()
+            if checked:
+                line("if (outside) __trap();  // a subscript left its array: as PyTorch's own kernels do")
+
+    def strips(self) -> None:
+        """All rows of an item that a block has."""
+        line, plan, loop = self.writer.line, self.plan, self.rows
+        self.writer.cite(loop.location)
+        axis = Axis(loop.var, loop.start, loop.stop, loop.step)
+        line(f"const int64_t rows = {count_of(axis, self)};")
+        first, step = ("blockIdx.y", "gridDim.y") if plan.shared else ("0", "1")
+        if plan.shared:
+            line(f"const int64_t origin = {self.least('0', 'rows - 1')};")
+        stepping = "++strip" if step == "1" else f"strip += {step}"
+        with self.writer.block(f"for (int64_t strip = {first}; strip * {plan.threads} < rows; {stepping})"):
+            line(f"// a row of the strip for each thread: a point of row {loop.var} is {self.found.slope} steps after that of the row before")
+            line(f"const int64_t begin_row = strip * {plan.threads}, end_row = weft::minimum<int64_t>(begin_row + {plan.threads}, rows) - 1;")
+            line("const int64_t row = weft::minimum<int64_t>(begin_row + threadIdx.x, end_row);")
+            line("const bool mine = begin_row + threadIdx.x <= end_row;")
+            line(f"const int64_t begin = {self.least('begin_row', 'end_row')}, end = {self.most('begin_row', 'end_row')};")
+            line(f"const int64_t {self.declare(loop.var)} = {value_of(axis, 'row', self)};")
+            self.prologue()
+            if plan.shared:
+                self.told()
+            else:
+                self.steps("begin", "end")
+
+    def place(self, expr: Expr, row: str) -> str:
+        """A place of the points' variable, counted upwards, in the row of that number."""
+        loop = self.rows
+        if row == "row":
+            return self.printer.index(counted(expr, self.points), SUM)
+        sign = "add" if loop.step > 0 else "sub"
+        at = Op(sign, (loop.start, self.raw(f"({row})" if " " in row else row)), INT64)
+        if loop.start == Const(0, INT64) and loop.step > 0:
+            at = self.raw(f"({row})" if " " in row else row)  # type: ignore[assignment]
+        return self.printer.index(counted(substitute(expr, {loop.var: at}), self.points), SUM)
+
+    def shifted(self, row: str) -> str:
+        slope = self.found.slope
+        wrapped = f"({row})" if " " in row else row
+        return wrapped if slope == 1 else f"{slope} * {wrapped}"
+
+    def least(self, low: str, high: str) -> str:
+        """The first step of rows: bounds are sums, so that the first or the last of them begins first."""
+        ends = [f"weft::minimum<int64_t>({self.place(self.points.start, r)}, {self.place(self.points.stop, r)}) + {self.shifted(r)}"
+                for r in (low, high)]  # fmt: skip
+        return f"weft::minimum<int64_t>({', '.join(ends)})"
+
+    def most(self, low: str, high: str) -> str:
+        """The step after the last one of rows."""
+        ends = [f"{self.place(self.points.stop, r)} + {self.shifted(r)}" for r in (low, high)]
+        return f"weft::maximum<int64_t>({', '.join(ends)})" + (" + 1" if self.stores_last() else "")
+
+    def stores_last(self) -> bool:
+        return any(isinstance(s, Store) for s in self.last)
+
+    def prologue(self) -> None:
+        """What a row keeps in registers, and what it reads before all steps."""
+        before = self.found.before
+        for s in self.first:
+            if isinstance(s, Let) and s.name not in before:
+                self.statements((s,))
+        self.delayed = tuple(s for s in self.first if isinstance(s, Let) and s.name in before)
+        for s in self.delayed:
+            self.writer.line(f"{register_type(s.value.type)} {self.declare(s.name)} = {{}};")
+        for c in self.points.carries:
+            self.names[c.result] = self.declare(c.name)
+            self.writer.line(f"{register_type(c.type)} {self.names[c.name]} = {{}};")
+        self.writer.line(f"const int64_t behind = {self.shifted('row')}, after = {self.place(self.points.stop, 'row')};")
+        first = f"weft::minimum<int64_t>({self.place(self.points.start, 'row')}, after)"
+        self.writer.line(f"const int64_t before = {first};")
+
+    def told(self) -> None:
+        """The steps of a strip, of which blocks tell each other."""
+        line = self.writer.line
+        line("uint64_t* const words = told + item * parts + strip;")
+        line("int64_t steps = begin;")
+        with self.writer.block("while (steps < end)"):
+            line(f"// to a multiple of {CHUNK} steps: all rows before have done these")
+            line(f"const int64_t until = weft::minimum<int64_t>(origin + ((steps - origin) / {CHUNK} + 1) * {CHUNK}, end);")
+            with self.writer.block("if (strip)"):
+                with self.writer.block("if (threadIdx.x == 0)"):
+                    line("while (weft::load_acquire<weft::Scope::gpu>(words - 1) < uint64_t(until - origin)) {}")
+                line("__syncthreads();")
+            self.steps("steps", "until")
+            line("if (threadIdx.x == 0) weft::store_release<weft::Scope::gpu>(words, uint64_t(until - origin));")
+            line("steps = until;")
+        with self.writer.block("if (threadIdx.x == 0)"):
+            line("// whoever waits for this strip waits for all before it")
+            line("if (strip) while (weft::load_acquire<weft::Scope::gpu>(words - 1) != ~uint64_t(0)) {}")
+            line("weft::store_release<weft::Scope::gpu>(words, ~uint64_t(0));")
+
+    def steps(self, begin: str, end: str) -> None:
+        line, points = self.writer.line, self.points
+        with self.writer.block(f"for (int64_t step = {begin}; step < {end}; ++step)"):
+            line("const int64_t place = step - behind;")
+            with self.writer.block("if (mine)"):
+                if self.delayed or points.carries:
+                    with self.writer.block("if (place == before)"):
+                        for s in self.delayed:
+                            line(f"{self.names[s.name]} = {self.printer.value(s.value)};")
+                        for c in points.carries:
+                            line(f"{self.names[c.name]} = {self.printer.value(c.init)};")
+                with self.writer.block("if (place >= before && place < after)"):
+                    line(f"const int64_t {self.declare(points.var)} = {'' if points.step > 0 else '-'}place;")
+                    self.local_arrays(points.var)
+                    self.statements(points.body)
+                    self.advance(points.carries)
+                if self.stores_last():
+                    with self.writer.block("if (place == after)"):
+                        self.statements(self.last)
+            line("__syncthreads();")
+
