@@ -26,6 +26,8 @@ ITERATION_SECONDS, THREADS, OUTER_SECONDS = 2e-8, 1 << 16, 5e-7
 LYING_APART = 2
 # The same of loops that threads share whose iterations touch no neighbours at all: each element comes with a sector.
 A_SECTOR = 8
+# What a statement of a loop inside of a point takes of a step.
+INSIDE_A_STEP = 0.3
 # Products that a GPU makes in a second, where tiles of their operands are in shared memory.
 PRODUCTS_A_SECOND = {"fma": 1.5e13, "mma": 1.5e14, "wgmma": 3e14}
 _MOST_STOPPED = 100  # iterations of a loop that may end early, where it does: what is launched for all of them does not
@@ -76,13 +78,13 @@ def _seconds_of_wavefront(
     assert launch.where is not None
     found, rows = launch.where.analysis.lowered[launch.variant.nest].wavefront, launch.nest.body[-1]
     assert found is not None and isinstance(rows, For)
-    count, inside = _points(rows, names, ranges)
+    count, within = _points(rows, names, ranges)
     points = inner(rows)
     assert points is not None
-    longest, within = _points(points, names, inside)
-    each = max((_iterations(s.body, names, within) for s in walk(points.body) if isinstance(s, For)), default=0.0)
+    longest, within = _points(points, names, within)
+    inside_points = _iterations(tuple(s for s in points.body if isinstance(s, For)), names, within)
     steps = seconds_of_steps(plan, items, count, longest, found.slope, launch.grid[1], launch.where.machine)
-    return steps * (1 + each)
+    return steps * (1 + INSIDE_A_STEP * inside_points)
 
 
 def _apart(loop: For, facts: Facts) -> bool:

@@ -515,7 +515,7 @@ def _launch_outer(
 
 
 def _launch_wavefront(where: Where, variant: Variant, extents: Sequence[int], names: Mapping[str, int]) -> Launch:
-    """The wavefront of a nest. Blocks tell each other once how far they are: not in the iterations of a loop."""
+    """The wavefront of a nest."""
     nest, items = where.analysis.schedule.nests[variant.nest], math.prod(extents)
     ranges = dict(where.ranges)
     for a in nest.axes:
@@ -524,7 +524,7 @@ def _launch_wavefront(where: Where, variant: Variant, extents: Sequence[int], na
     loop = nest.body[-1]
     assert isinstance(loop, For) and isinstance(variant.plan, ThreadPlan)
     rows = most_points(loop.start, loop.stop, loop.step, names, ranges)
-    plan, strips, blocks = plan_wavefront(variant.plan.order, items, rows, None if where.steps or where.when else where.machine)
+    plan, strips, blocks = plan_wavefront(variant.plan.order, items, rows, where.machine)
     partial = (("told", INT64, max(1, items) * strips),) if plan.shared else ()
     return Launch(
         replace(variant, plan=plan), kernel_entry(nest.name), (min(_LARGEST_GRID, items), blocks, 1), (plan.threads, 1, 1),

@@ -6,19 +6,44 @@ each tells the next one how many steps are done; it never waits for a later one.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from weft.emit.cpp import varying, without_unused
 from weft.emit.expressions import SUM, register_type
+from weft.emit.lanes import always_evaluated
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
 from weft.emit.threads import ThreadBody, count_of, parameters, value_of
-from weft.loops.ir import Const, Expr, For, Function, Let, Op, Ref, Stmt, Store, substitute, trapping
+from weft.loops.ir import (
+    Const,
+    Expr,
+    For,
+    Function,
+    Let,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    free_arrays,
+    free_names,
+    map_statement,
+    rewrite,
+    statement_exprs,
+    substitute,
+    trapping,
+    walk,
+)
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import INT64
 from weft.loops.wavefronts import Wavefront, counted, inner
 from weft.plan.arguments import Facts
 from weft.plan.wavefront import CHUNK, RESIDENT, WavefrontPlan
 
-_TAKEN = "item outside told parts strip rows mine row begin end steps until step origin words before after".split()
+_TAKEN = (
+    "item outside told parts strip rows mine row begin end begin_row end_row steps until step origin words turn done before after"
+    " behind place next first ahead"
+).split()
 
 
 def emit(function: Function, nest: Nest, found: Wavefront, plan: WavefrontPlan, facts: Facts) -> str:
@@ -52,6 +77,36 @@ class _Rows(ThreadBody):
         at = next(k for k, s in enumerate(loop.body) if s is points)
         self.first: tuple[Stmt, ...] = loop.body[:at]
         self.last: tuple[Stmt, ...] = loop.body[at + 1 :]
+        self.delayed = tuple(s for s in self.first if isinstance(s, Let) and s.name in found.before)
+        self.given = {load: self.raw(self.fresh.fresh(f"{load.array}_here"), load.type).name for load in self.steady_loads()}
+        self.ahead = {load: name for load, name in self.given.items() if points.var in free_names(load)}
+        self.points = self.with_given(points)
+
+    def steady_loads(self) -> tuple[Load, ...]:
+        """What every point reads, at places that are told by it alone, of arrays that no row writes."""
+        stored = {s.array for s in walk((self.rows,)) if isinstance(s, Store)}
+        known = {self.points.var, self.rows.var, *(a.var for a in self.nest.axes)}
+        known |= {s.name for s in self.function.sizes} | {s.name for s in self.function.scalars}
+        exprs = [e for s in self.points.body if not isinstance(s, For) for e in statement_exprs(s)]
+        exprs += [c.next for c in self.points.carries]
+        loads = [e for x in exprs for e in always_evaluated(x) if isinstance(e, Load)]
+        return tuple(dict.fromkeys(
+            e for e in loads
+            if e.array not in stored and not self.function.array(e.array).within and free_names(e) <= known
+            and not any(map(free_arrays, e.index)) and not self.unproven_access(e.array, e.index)
+        ))  # fmt: skip
+
+    def with_given(self, points: For) -> For:
+        """The loop with names for what is read ahead."""
+
+        def expr(e: Expr) -> Expr:
+            return rewrite(e, lambda x: Ref(self.given[x], x.type) if isinstance(x, Load) and x in self.given else None)
+
+        def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+            return tuple(map_statement(s, expr, block) for s in body)
+
+        carries = tuple(replace(c, next=expr(c.next)) for c in points.carries)
+        return replace(points, carries=carries, body=block(points.body))
 
     def emit(self) -> None:
         line, plan, axes = self.writer.line, self.plan, {a.var: a for a in self.nest.axes}
@@ -101,7 +156,12 @@ class _Rows(ThreadBody):
             line(f"const int64_t begin_row = strip * {plan.threads}, end_row = weft::minimum<int64_t>(begin_row + {plan.threads}, rows) - 1;")
             line("const int64_t row = weft::minimum<int64_t>(begin_row + threadIdx.x, end_row);")
             line("const bool mine = begin_row + threadIdx.x <= end_row;")
-            line(f"const int64_t begin = {self.least('begin_row', 'end_row')}, end = {self.most('begin_row', 'end_row')};")
+            if plan.shared and self.ahead:
+                line(f"int64_t begin = {self.least('begin_row', 'end_row')};")
+                line(f"begin -= (begin - origin) % {plan.ahead};")
+            else:
+                line(f"const int64_t begin = {self.least('begin_row', 'end_row')};")
+            line(f"const int64_t end = {self.most('begin_row', 'end_row')};")
             line(f"const int64_t {self.declare(loop.var)} = {value_of(axis, 'row', self)};")
             self.prologue()
             if plan.shared:
@@ -141,58 +201,98 @@ class _Rows(ThreadBody):
 
     def prologue(self) -> None:
         """What a row keeps in registers, and what it reads before all steps."""
-        before = self.found.before
-        for s in self.first:
-            if isinstance(s, Let) and s.name not in before:
-                self.statements((s,))
-        self.delayed = tuple(s for s in self.first if isinstance(s, Let) and s.name in before)
+        line, before = self.writer.line, self.found.before
+        self.statements(tuple(s for s in self.first if not isinstance(s, Let) or s.name not in before))
         for s in self.delayed:
-            self.writer.line(f"{register_type(s.value.type)} {self.declare(s.name)} = {{}};")
+            line(f"{register_type(s.value.type)} {self.declare(s.name)} = {{}};")
         for c in self.points.carries:
             self.names[c.result] = self.declare(c.name)
-            self.writer.line(f"{register_type(c.type)} {self.names[c.name]} = {{}};")
-        self.writer.line(f"const int64_t behind = {self.shifted('row')}, after = {self.place(self.points.stop, 'row')};")
+            line(f"{register_type(c.type)} {self.names[c.name]} = {{}};")
+        line(f"const int64_t behind = {self.shifted('row')}, after = {self.place(self.points.stop, 'row')};")
         first = f"weft::minimum<int64_t>({self.place(self.points.start, 'row')}, after)"
-        self.writer.line(f"const int64_t before = {first};")
+        line(f"const int64_t before = {first};")
+        same = {load: name for load, name in self.given.items() if self.points.var not in free_names(load)}
+        for load, name in same.items():
+            line(f"{register_type(load.type)} {self.names[name]} = {{}};")
+        if same:
+            with self.writer.block("if (before < after)"):
+                line("// what is the same for all points of a row")
+                for load, name in same.items():
+                    line(f"{self.names[name]} = {self.printer.value(load)};")
+        for load, name in self.ahead.items():
+            line(f"{register_type(load.type)} {self.names[name]}[{self.plan.ahead}];")
+        if self.ahead:
+            line("#pragma unroll")
+            with self.writer.block(f"for (int ahead = 0; ahead < {self.plan.ahead}; ++ahead)"):
+                self.fetch("begin + ahead - behind")
+
+    def fetch(self, place: str) -> None:
+        """Read what a point needs that no row writes, some steps before it."""
+        line, points = self.writer.line, self.points
+        line(f"const int64_t next = {place};")
+        with self.writer.block("if (mine && next >= before && next < after)"):
+            at = self.raw("next" if points.step > 0 else "-next")
+            for load, name in self.ahead.items():
+                line(f"{self.names[name]}[ahead] = {self.printer.value(substitute(load, {points.var: at}))};")
 
     def told(self) -> None:
         """The steps of a strip, of which blocks tell each other."""
         line = self.writer.line
         line("uint64_t* const words = told + item * parts + strip;")
+        line("// words count up, from launch to launch: the upper half is that of this one")
+        line("const uint64_t turn = threadIdx.x == 0 ? ((*words >> 32) + 1) << 32 : 0;")
         line("int64_t steps = begin;")
         with self.writer.block("while (steps < end)"):
             line(f"// to a multiple of {CHUNK} steps: all rows before have done these")
             line(f"const int64_t until = weft::minimum<int64_t>(origin + ((steps - origin) / {CHUNK} + 1) * {CHUNK}, end);")
+            line("const uint64_t done = turn + uint64_t(until - origin);")
             with self.writer.block("if (strip)"):
-                with self.writer.block("if (threadIdx.x == 0)"):
-                    line("while (weft::load_acquire<weft::Scope::gpu>(words - 1) < uint64_t(until - origin)) {}")
+                line("if (threadIdx.x == 0) while (weft::load_acquire<weft::Scope::gpu>(words - 1) < done) {}")
                 line("__syncthreads();")
             self.steps("steps", "until")
-            line("if (threadIdx.x == 0) weft::store_release<weft::Scope::gpu>(words, uint64_t(until - origin));")
+            line("if (threadIdx.x == 0) weft::store_release<weft::Scope::gpu>(words, done);")
             line("steps = until;")
         with self.writer.block("if (threadIdx.x == 0)"):
             line("// whoever waits for this strip waits for all before it")
-            line("if (strip) while (weft::load_acquire<weft::Scope::gpu>(words - 1) != ~uint64_t(0)) {}")
-            line("weft::store_release<weft::Scope::gpu>(words, ~uint64_t(0));")
+            line("const uint64_t done = turn + 0xffffffffu;")
+            line("if (strip) while (weft::load_acquire<weft::Scope::gpu>(words - 1) < done) {}")
+            line("weft::store_release<weft::Scope::gpu>(words, done);")
 
     def steps(self, begin: str, end: str) -> None:
-        line, points = self.writer.line, self.points
-        with self.writer.block(f"for (int64_t step = {begin}; step < {end}; ++step)"):
-            line("const int64_t place = step - behind;")
-            with self.writer.block("if (mine)"):
-                if self.delayed or points.carries:
-                    with self.writer.block("if (place == before)"):
-                        for s in self.delayed:
-                            line(f"{self.names[s.name]} = {self.printer.value(s.value)};")
-                        for c in points.carries:
-                            line(f"{self.names[c.name]} = {self.printer.value(c.init)};")
-                with self.writer.block("if (place >= before && place < after)"):
-                    line(f"const int64_t {self.declare(points.var)} = {'' if points.step > 0 else '-'}place;")
-                    self.local_arrays(points.var)
-                    self.statements(points.body)
-                    self.advance(points.carries)
-                if self.stores_last():
-                    with self.writer.block("if (place == after)"):
-                        self.statements(self.last)
-            line("__syncthreads();")
+        line, ahead = self.writer.line, self.plan.ahead
+        if not self.ahead:
+            with self.writer.block(f"for (int64_t step = {begin}; step < {end}; ++step)"):
+                self.step()
+            return
+        with self.writer.block(f"for (int64_t first = {begin}; first < {end}; first += {ahead})"):
+            line("#pragma unroll")
+            with self.writer.block(f"for (int ahead = 0; ahead < {ahead}; ++ahead)"):
+                line("const int64_t step = first + ahead;")
+                self.step()
 
+    def step(self) -> None:
+        """A point of each row."""
+        line, points = self.writer.line, self.points
+        line("const int64_t place = step - behind;")
+        with self.writer.block("if (mine)"):
+            if self.delayed or points.carries:
+                with self.writer.block("if (place == before)"):
+                    for s in self.delayed:
+                        line(f"{self.names[s.name]} = {self.printer.value(s.value)};")
+                    for c in points.carries:
+                        line(f"{self.names[c.name]} = {self.printer.value(c.init)};")
+            with self.writer.block("if (place >= before && place < after)"):
+                line(f"const int64_t {self.declare(points.var)} = {'' if points.step > 0 else '-'}place;")
+                self.local_arrays(points.var)
+                for name in self.ahead.values():
+                    self.names[name] += "[ahead]"
+                self.statements(points.body)
+                self.advance(points.carries)
+                for name in self.ahead.values():
+                    self.names[name] = self.names[name].removesuffix("[ahead]")
+            if self.stores_last():
+                with self.writer.block("if (place == after)"):
+                    self.statements(self.last)
+        if self.ahead:
+            self.fetch(f"place + {self.plan.ahead}")
+        line("__syncthreads();")

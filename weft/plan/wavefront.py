@@ -11,6 +11,8 @@ WARP = 32
 STRIP, RESIDENT = 128, 4
 # Steps after which a block tells the next one how far it is.
 CHUNK = 32
+# Steps before it that a point asks for what no row writes; a chunk has a multiple of them.
+AHEAD = 4
 # What a step takes, at which a thread's point waits for the one before it; what a point costs a multiprocessor.
 STEP_SECONDS, POINT_SECONDS = 1.5e-7, 5e-10
 
@@ -18,23 +20,22 @@ STEP_SECONDS, POINT_SECONDS = 1.5e-7, 5e-10
 @dataclass(frozen=True)
 class WavefrontPlan:
     """order: the axes around, from the slowest to the fastest. threads: rows that a block goes through at once, a strip of them.
-    shared: blocks share the strips of an iteration of the axes, and tell each other how far they are.
+    shared: blocks share the strips of an iteration of the axes, and tell each other how far they are. ahead: steps before it that
+    a point reads what no row writes.
     """
 
     order: tuple[str, ...]
     threads: int
     shared: bool
+    ahead: int
 
 
-def plan_wavefront(order: tuple[str, ...], items: int, rows: int, machine: Machine | None) -> tuple[WavefrontPlan, int, int]:
-    """The plan, the strips of an item, and the blocks that share them. items: iterations of the axes. machine: None where
-    blocks are not to tell each other anything.
-    """
+def plan_wavefront(order: tuple[str, ...], items: int, rows: int, machine: Machine) -> tuple[WavefrontPlan, int, int]:
+    """The plan, the strips of an item, and the blocks that share them. items: iterations of the axes."""
     threads = min(STRIP, -(-max(1, rows) // WARP) * WARP)
     strips = -(-rows // threads)
-    most = 1 if machine is None else machine.multiprocessors * RESIDENT // max(1, items)
-    blocks = max(1, min(strips, most))
-    return WavefrontPlan(order, threads, blocks > 1), strips, blocks
+    blocks = max(1, min(strips, machine.multiprocessors * RESIDENT // max(1, items)))
+    return WavefrontPlan(order, threads, blocks > 1, AHEAD), strips, blocks
 
 
 def seconds_of_steps(plan: WavefrontPlan, items: int, rows: int, points: int, slope: int, blocks: int, machine: Machine) -> float:
