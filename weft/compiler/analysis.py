@@ -45,8 +45,8 @@ class Lowered:
     which the data choose. scans, states: its scans, of one state a row and of many; recurrences: what rows carry in order;
     outer: the same, of states that grow by outer products.
     columns: what the next nest folds, where the sweeps can do that too. refused: why it has none of them. chain: products whose
-    results are folded again, of such. row_folds: products whose rows fold their results, as sweeps of these. wavefront: two loops
-    in order, of a nest that is to run as a wavefront of them and nothing else.
+    results are folded again, of such. row_folds: products whose rows fold their results, as sweeps of these. wavefront: of two
+    loops in order; such a nest is nothing else.
     """
 
     sweeps: Sweeps | None = None

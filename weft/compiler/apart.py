@@ -92,7 +92,8 @@ def _skew(analysis: Analysis, nest: int) -> Repeated | None:
         return None
     apart = taken_apart(analysis.function, own, frozenset(s.var for s in bands))
     if apart is None:  # nothing beside it
-        return Repeated((_as_wavefronts(analysis, f"{nest}", Part(analysis.function), replace(analysis.schedule, nests=(own,))),), ())
+        alone = replace(analysis.schedule, nests=(own,))
+        return Repeated((_as_wavefronts(analysis, f"{nest}", Part(analysis.function), alone),), ())
     parts = []
     for k, part in enumerate(apart.parts):
         found = schedule(part.function)

@@ -10,7 +10,7 @@ from weft.compiler.points import most_points
 from weft.emit import entries
 from weft.loops.ir import For, Stmt, bodies, free_names, walk
 from weft.loops.steps import Ranges, bounds
-from weft.loops.wavefronts import inner
+from weft.loops.wavefronts import points_of
 from weft.plan.arguments import Facts, subscripts
 from weft.plan.chain import ChainPlan
 from weft.plan.product import ProductPlan
@@ -79,7 +79,7 @@ def _seconds_of_wavefront(
     found, rows = launch.where.analysis.lowered[launch.variant.nest].wavefront, launch.nest.body[-1]
     assert found is not None and isinstance(rows, For)
     count, within = _points(rows, names, ranges)
-    points = inner(rows)
+    points = points_of(rows)
     assert points is not None
     longest, within = _points(points, names, within)
     inside_points = _iterations(tuple(s for s in points.body if isinstance(s, For)), names, within)

@@ -1,7 +1,7 @@
 """A wavefront as CUDA C++: a thread for each row, which goes through its points in order, some steps behind the row before.
 
-A block has a strip of rows beside each other, whose threads wait for each other after every step. Where blocks share the strips,
-each tells the next one how many steps are done; it never waits for a later one.
+A block has a strip of rows beside each other, whose threads wait for each other after every step. Where blocks share the
+strips, each tells the next one how many steps are done; it never waits for a later one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from weft.emit.cpp import varying, without_unused
 from weft.emit.expressions import SUM, register_type
 from weft.emit.lanes import always_evaluated
-from weft.emit.names import Names, kernel_entry
+from weft.emit.names import Names, kernel_entry, words
 from weft.emit.text import Writer
 from weft.emit.threads import ThreadBody, count_of, parameters, value_of
 from weft.loops.ir import (
@@ -19,6 +19,7 @@ from weft.loops.ir import (
     Expr,
     For,
     Function,
+    If,
     Let,
     Load,
     Op,
@@ -36,14 +37,16 @@ from weft.loops.ir import (
 )
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import INT64
-from weft.loops.wavefronts import Wavefront, counted, inner
+from weft.loops.wavefronts import Wavefront, counted, points_of
 from weft.plan.arguments import Facts
 from weft.plan.wavefront import CHUNK, RESIDENT, WavefrontPlan
 
-_TAKEN = (
-    "item outside told parts strip rows mine row begin end begin_row end_row steps until step origin words turn done before after"
-    " behind place next first ahead"
-).split()
+_TAKEN = words(
+    """
+    item outside told parts strip rows mine row begin end begin_row end_row steps until step origin words turn done before
+    after behind place next first ahead
+    """
+)
 
 
 def emit(function: Function, nest: Nest, found: Wavefront, plan: WavefrontPlan, facts: Facts) -> str:
@@ -52,7 +55,7 @@ def emit(function: Function, nest: Nest, found: Wavefront, plan: WavefrontPlan, 
     """
     own = Nest(nest.name, nest.axes, trapping(without_unused(function, nest)), nest.verdicts)
     writer = Writer()
-    fresh = Names(frozenset({kernel_entry(nest.name), *_TAKEN}))
+    fresh = Names(_TAKEN | {kernel_entry(nest.name)})
     large = varying(own, {s.name for s in function.scalars})
     body = _Rows(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large, found=found, plan=plan)
     writer.line('#include "weft/memory.cuh"')
@@ -71,7 +74,7 @@ class _Rows(ThreadBody):
         self.found, self.plan = found, plan
         loop = self.nest.body[-1]
         assert isinstance(loop, For)
-        points = inner(loop)
+        points = points_of(loop)
         assert points is not None
         self.rows, self.points = loop, points
         at = next(k for k, s in enumerate(loop.body) if s is points)
@@ -87,7 +90,9 @@ class _Rows(ThreadBody):
         stored = {s.array for s in walk((self.rows,)) if isinstance(s, Store)}
         known = {self.points.var, self.rows.var, *(a.var for a in self.nest.axes)}
         known |= {s.name for s in self.function.sizes} | {s.name for s in self.function.scalars}
-        exprs = [e for s in self.points.body if not isinstance(s, For) for e in statement_exprs(s)]
+        exprs: list[Expr] = []
+        for s in self.points.body:  # of a branch only its condition is evaluated whichever side is taken
+            exprs += [s.condition] if isinstance(s, If) else [] if isinstance(s, For) else statement_exprs(s)
         exprs += [c.next for c in self.points.carries]
         loads = [e for x in exprs for e in always_evaluated(x) if isinstance(e, Load)]
         return tuple(dict.fromkeys(
@@ -152,8 +157,10 @@ class _Rows(ThreadBody):
             line(f"const int64_t origin = {self.least('0', 'rows - 1')};")
         stepping = "++strip" if step == "1" else f"strip += {step}"
         with self.writer.block(f"for (int64_t strip = {first}; strip * {plan.threads} < rows; {stepping})"):
-            line(f"// a row of the strip for each thread: a point of row {loop.var} is {self.found.slope} steps after that of the row before")
-            line(f"const int64_t begin_row = strip * {plan.threads}, end_row = weft::minimum<int64_t>(begin_row + {plan.threads}, rows) - 1;")
+            late = f"{self.found.slope} step{'s' * (self.found.slope > 1)} later than in the row before"
+            line(f"// a row of the strip for each thread: a point happens {late}")
+            line(f"const int64_t begin_row = strip * {plan.threads};")
+            line(f"const int64_t end_row = weft::minimum<int64_t>(begin_row + {plan.threads}, rows) - 1;")
             line("const int64_t row = weft::minimum<int64_t>(begin_row + threadIdx.x, end_row);")
             line("const bool mine = begin_row + threadIdx.x <= end_row;")
             if plan.shared and self.ahead:
@@ -187,8 +194,8 @@ class _Rows(ThreadBody):
 
     def least(self, low: str, high: str) -> str:
         """The first step of rows: bounds are sums, so that the first or the last of them begins first."""
-        ends = [f"weft::minimum<int64_t>({self.place(self.points.start, r)}, {self.place(self.points.stop, r)}) + {self.shifted(r)}"
-                for r in (low, high)]  # fmt: skip
+        places = ((self.place(self.points.start, r), self.place(self.points.stop, r), self.shifted(r)) for r in (low, high))
+        ends = [f"weft::minimum<int64_t>({start}, {stop}) + {behind}" for start, stop, behind in places]
         return f"weft::minimum<int64_t>({', '.join(ends)})"
 
     def most(self, low: str, high: str) -> str:

@@ -199,11 +199,11 @@ class _Taker:
 
         for item in self.units(self.body, groups):
             if isinstance(item, _Unit):
-                alone = not self.ordered or any(map(self.stands_alone, item.statements))
+                alone = any(map(self.stands_alone, item.statements))
                 if alone:
                     flush()
                 pending.append(item)
-                if alone:
+                if alone or not self.ordered:
                     flush()
                 continue
             starting, inside = self.step(item, fills.get(item.var, ()))

@@ -1,18 +1,18 @@
 """Wavefronts: two nested loops that both carry what memory holds, with a step for each point that all it needs is before.
 
 `d[i, j] = c[i, j] + min(d[i - 1, j], d[i, j - 1])` needs the row before and the point before, so no loop of it is parallel.
-But where the point (i, j) happens at step `slope * i + j`, each dependence, of distance (di, dj), takes `slope * di + dj` steps. If
-that is 1 or more for all of them, points of one step need nothing of each other: a hyperplane, as of Lamport (1974). Each row
-is gone through as it is written, by one thread, so the values that it carries stay in registers and its operations in order;
-only rows beside each other run at once, each some steps behind the one before.
+But where the point (i, j) happens at step `slope * i + j`, a dependence of distance (di, dj) takes `slope * di + dj` steps.
+If that is 1 or more for all of them, points of one step need nothing of each other: they are a hyperplane (Lamport, 1974).
+Each row is gone through as it is written, by one thread: what it carries stays in registers, and its operations in their
+order; only rows beside each other run at once, each some steps behind the one before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from weft.loops.accesses import Access, Nested, Pair, pairs_in
+from weft.loops.accesses import Access, Nested, Pair, collect, pairs_in
 from weft.loops.affine import affine
 from weft.loops.automatic.residues import distance
 from weft.loops.ir import Expr, For, Function, Let, Op, Ref, Stmt, Store, free_names, loaded_arrays, walk
@@ -51,12 +51,16 @@ class Wavefront:
 def wavefront(function: Function, nest: Nest) -> Wavefront | None:
     """The wavefront of a nest whose body is two such loops, and values before them; None where it is no such."""
     *lets, rows = nest.body or (None,)
-    return wavefront_of(function, nest, rows) if isinstance(rows, For) and all(isinstance(s, Let) for s in lets) else None
+    if not isinstance(rows, For) or not all(isinstance(s, Let) for s in lets):
+        return None
+    if loaded_arrays(tuple(s for s in lets if isinstance(s, Let))) & _stored(rows):
+        return None  # who comes later would find what rows have written already
+    return wavefront_of(function, nest, rows)
 
 
 def wavefront_of(function: Function, nest: Nest, rows: For) -> Wavefront | None:
     """The wavefront of a loop of a nest's body."""
-    points = inner(rows)
+    points = points_of(rows)
     if points is None or rows.carries or abs(rows.step) != 1 or abs(points.step) != 1:
         return None
     if nest.verdict(rows).kind != "sequential" or nest.verdict(points).kind == "parallel":
@@ -73,7 +77,7 @@ def wavefront_of(function: Function, nest: Nest, rows: For) -> Wavefront | None:
     slope = _slope(function, rows, points, pairs)
     if slope is None:
         return None
-    stored = {s.array for s in walk((rows,)) if isinstance(s, Store)}
+    stored = _stored(rows)
     before: set[str] = set()
     for s in rows.body[: _place(rows.body, points)]:
         if isinstance(s, Let) and (loaded_arrays((s,)) & stored or free_names(s.value) & before):
@@ -82,7 +86,7 @@ def wavefront_of(function: Function, nest: Nest, rows: For) -> Wavefront | None:
     return Wavefront(rows.var, points.var, slope, frozenset(before), dependences)
 
 
-def inner(rows: For) -> For | None:
+def points_of(rows: For) -> For | None:
     """The one loop in a loop's body, beside which there are values before it, and values and stores after it."""
     loops = [s for s in rows.body if isinstance(s, For)]
     if len(loops) != 1:
@@ -93,6 +97,10 @@ def inner(rows: For) -> For | None:
     return loops[0] if whole else None
 
 
+def _stored(rows: For) -> set[str]:
+    return {s.array for s in walk((rows,)) if isinstance(s, Store)}
+
+
 def _place(statements: tuple[Stmt, ...], stmt: Stmt) -> int:
     return next(k for k, s in enumerate(statements) if s is stmt)
 
@@ -100,7 +108,8 @@ def _place(statements: tuple[Stmt, ...], stmt: Stmt) -> int:
 def _slope(function: Function, rows: For, points: For, pairs: Sequence[Pair]) -> int | None:
     """The least slope by which each access comes a step later than all that have to be before it."""
     polyhedra = Polyhedra(function)
-    first = min((a.position for pair in pairs for a in pair[:2] if _inside(a, points)), default=0)
+    start = replace(points, carries=tuple(replace(c, next=Ref(c.name, c.type)) for c in points.carries), body=())
+    first = len(collect((replace(rows, body=(*rows.body[: _place(rows.body, points)], start)),)))
 
     def late(a: Access, b: Access, private: frozenset[str], slope: int) -> bool:
         return polyhedra.late(a, b, rows, private, slope, (_step(a, points, first), _step(b, points, first)))
@@ -117,7 +126,7 @@ def _inside(access: Access, points: For) -> bool:
 
 def _step(access: Access, points: For, first: int) -> Expr:
     """The step of its row at which an access happens: of one before the loop with the first point, after it one later than the
-    last. first: the position of the first access in it.
+    last. first: the position of the first access in it, or after it.
     """
     if _inside(access, points):
         return counted(Ref(points.var, INT64), points)

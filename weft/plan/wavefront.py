@@ -19,9 +19,9 @@ STEP_SECONDS, POINT_SECONDS = 1.5e-7, 5e-10
 
 @dataclass(frozen=True)
 class WavefrontPlan:
-    """order: the axes around, from the slowest to the fastest. threads: rows that a block goes through at once, a strip of them.
-    shared: blocks share the strips of an iteration of the axes, and tell each other how far they are. ahead: steps before it that
-    a point reads what no row writes.
+    """order: the axes around, from the slowest to the fastest. threads: rows that a block goes through at once, a strip of
+    them. shared: blocks share the strips of an iteration of the axes, and tell each other how far they are. ahead: steps before
+    it that a point reads what no row writes.
     """
 
     order: tuple[str, ...]
@@ -38,7 +38,9 @@ def plan_wavefront(order: tuple[str, ...], items: int, rows: int, machine: Machi
     return WavefrontPlan(order, threads, blocks > 1, AHEAD), strips, blocks
 
 
-def seconds_of_steps(plan: WavefrontPlan, items: int, rows: int, points: int, slope: int, blocks: int, machine: Machine) -> float:
+def seconds_of_steps(
+    plan: WavefrontPlan, items: int, rows: int, points: int, slope: int, blocks: int, machine: Machine
+) -> float:
     """About how long a wavefront takes. points: the most of a row."""
     strips = -(-rows // plan.threads)
     turns = -(-strips // blocks)
