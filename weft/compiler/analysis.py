@@ -24,6 +24,7 @@ from weft.loops.affine import affine
 from weft.loops.digits import replaced
 from weft.loops.ir import Expr, Function, Let, Ref, Store, free_names, walk
 from weft.loops.schedule import Nest, Requirement, Schedule
+from weft.loops.wavefronts import Wavefront
 
 if TYPE_CHECKING:
     from weft.graph.tile import NotTiles, TileGraph
@@ -44,7 +45,8 @@ class Lowered:
     which the data choose. scans, states: its scans, of one state a row and of many; recurrences: what rows carry in order;
     outer: the same, of states that grow by outer products.
     columns: what the next nest folds, where the sweeps can do that too. refused: why it has none of them. chain: products whose
-    results are folded again, of such. row_folds: products whose rows fold their results, as sweeps of these.
+    results are folded again, of such. row_folds: products whose rows fold their results, as sweeps of these. wavefront: of two
+    loops in order; such a nest is nothing else.
     """
 
     sweeps: Sweeps | None = None
@@ -58,6 +60,7 @@ class Lowered:
     columns: Columns | None = None
     chain: Chain | None = None
     row_folds: Sweeps | None = None
+    wavefront: Wavefront | None = None
 
     @property
     def multiplied(self) -> Sweeps | None:

@@ -6,12 +6,13 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from weft.compiler.analysis import Analysis, lower_nest
+from weft.compiler.analysis import Analysis, Lowered, lower_nest
 from weft.compiler.settled import asks_no_more, in_loops, in_passes
-from weft.loops.ir import Array, Function
+from weft.loops.ir import Array, For, Function
 from weft.loops.names import Names, names_bound_in
 from weft.loops.schedule import Schedule
 from weft.loops.steps import Apart, Part, expanded, one_after_another, taken_apart
+from weft.loops.wavefronts import wavefront, wavefront_of
 from weft.runtime import cache
 
 
@@ -25,22 +26,34 @@ class Repeated:
     memory: tuple[Array, ...]
 
 
-_repeated: dict[tuple[int, int], tuple[Analysis, Repeated | None]] = {}
+_known: dict[tuple[str, int, int], tuple[Analysis, Repeated | None]] = {}
 
 
 def repeated(analysis: Analysis, nest: int) -> Repeated | None:
     """A nest taken apart around the loops that stay in order; None where it is one kernel. From the disk cache where it is
     there: only calls on a GPU with enough to do ask for it.
     """
-    known = _repeated.get((id(analysis), nest))
+    return _kept("repeated", analysis, nest, _repeat)
+
+
+def skewed(analysis: Analysis, nest: int) -> Repeated | None:
+    """A nest as its wavefronts, and what is before, between and after them; None where it has none."""
+    return _kept("skewed", analysis, nest, _skew)
+
+
+def _kept(
+    what: str, analysis: Analysis, nest: int, make: Callable[[Analysis, int], Repeated | None]
+) -> Repeated | None:
+    """What is made of a nest, from the disk cache where it is there."""
+    known = _known.get((what, id(analysis), nest))
     if known is None:  # the analysis is kept, so that its id stays its own
-        key = cache.key("repeated", analysis.key, str(nest)) if analysis.key else ""
+        key = cache.key(what, analysis.key, str(nest)) if analysis.key else ""
         found = _recalled_repeated(key)
         if found is None:
-            found = (_repeat(analysis, nest),)
+            found = (make(analysis, nest),)
             if key:
                 cache.store(key, pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
-        known = _repeated[id(analysis), nest] = (analysis, found[0])
+        known = _known[what, id(analysis), nest] = (analysis, found[0])
     return known[1]
 
 
@@ -68,6 +81,35 @@ def _repeat(analysis: Analysis, nest: int) -> Repeated | None:
         if found is not None:
             return found
     return None
+
+
+def _skew(analysis: Analysis, nest: int) -> Repeated | None:
+    from weft.loops.analyze import schedule
+
+    own = analysis.schedule.nests[nest]
+    bands = [s for s in own.body if isinstance(s, For) and wavefront_of(analysis.function, own, s) is not None]
+    if not bands:
+        return None
+    apart = taken_apart(analysis.function, own, frozenset(s.var for s in bands))
+    if apart is None:  # nothing beside it
+        alone = replace(analysis.schedule, nests=(own,))
+        return Repeated((_as_wavefronts(analysis, f"{nest}", Part(analysis.function), alone),), ())
+    parts = []
+    for k, part in enumerate(apart.parts):
+        found = schedule(part.function)
+        found = replace(found, function=_with_roles(found.function, analysis.function, apart.memory))
+        parts.append(_as_wavefronts(analysis, f"{nest} {k}", part, found))
+    return Repeated(tuple(parts), apart.memory)
+
+
+def _as_wavefronts(analysis: Analysis, which: str, part: Part, found: Schedule) -> tuple[Part, Analysis]:
+    """A part with its analysis, in which nests that are wavefronts are nothing else."""
+    lowered = []
+    for nest in found.nests:
+        own = wavefront(found.function, nest)
+        lowered.append(lower_nest(found, nest) if own is None else Lowered(wavefront=own))
+    key = cache.key("skewed part", analysis.key, which) if analysis.key else ""
+    return part, Analysis(found, (), tuple(lowered), key=key)
 
 
 def _in_passes(analysis: Analysis, nest: int) -> Apart | None:

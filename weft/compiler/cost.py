@@ -10,11 +10,13 @@ from weft.compiler.points import most_points
 from weft.emit import entries
 from weft.loops.ir import For, Stmt, bodies, free_names, walk
 from weft.loops.steps import Ranges, bounds
+from weft.loops.wavefronts import points_of
 from weft.plan.arguments import Facts, subscripts
 from weft.plan.chain import ChainPlan
 from weft.plan.product import ProductPlan
 from weft.plan.threads import ThreadPlan
 from weft.plan.traffic import LAUNCH_SECONDS
+from weft.plan.wavefront import WavefrontPlan, seconds_of_steps
 
 # What an iteration of a loop costs in a thread that waits for memory; threads that a GPU has at a time. What one costs in which
 # a thread goes through a loop, at the least: nothing of the next one is on its way meanwhile.
@@ -24,6 +26,8 @@ ITERATION_SECONDS, THREADS, OUTER_SECONDS = 2e-8, 1 << 16, 5e-7
 LYING_APART = 2
 # The same of loops that threads share whose iterations touch no neighbours at all: each element comes with a sector.
 A_SECTOR = 8
+# What a statement of a loop inside of a point takes of a step.
+INSIDE_A_STEP = 0.3
 # Products that a GPU makes in a second, where tiles of their operands are in shared memory.
 PRODUCTS_A_SECOND = {"fma": 1.5e13, "mma": 1.5e14, "wgmma": 3e14}
 _MOST_STOPPED = 100  # iterations of a loop that may end early, where it does: what is launched for all of them does not
@@ -56,6 +60,8 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
             multiplies = launch.entry == entries.of_chained_products(nest, plan)
             seconds = multiplies * work / PRODUCTS_A_SECOND["wgmma"]
             seconds *= max(1.0, launch.where.machine.multiprocessors / launch.grid[0])
+        elif isinstance(plan, WavefrontPlan):
+            seconds = _seconds_of_wavefront(launch, plan, points, names, own)
         elif isinstance(plan, ProductPlan):
             seconds = work / PRODUCTS_A_SECOND[plan.engine] * max(1.0, launch.where.machine.multiprocessors / launch.grid[0])
         once = LAUNCH_SECONDS + seconds
@@ -63,6 +69,22 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
         once *= math.prod(sum(g.taken) / len(g.taken) for g in launch.when)
         total += once * math.prod(most_points(s.start, s.stop, s.step, names, own) for s in inner)
     return total
+
+
+def _seconds_of_wavefront(
+    launch: Launch, plan: WavefrontPlan, items: int, names: Mapping[str, int], ranges: Ranges
+) -> float:
+    """About how long a wavefront takes, each step of which takes as long as a point."""
+    assert launch.where is not None
+    found, rows = launch.where.analysis.lowered[launch.variant.nest].wavefront, launch.nest.body[-1]
+    assert found is not None and isinstance(rows, For)
+    count, within = _points(rows, names, ranges)
+    points = points_of(rows)
+    assert points is not None
+    longest, within = _points(points, names, within)
+    inside_points = _iterations(tuple(s for s in points.body if isinstance(s, For)), names, within)
+    steps = seconds_of_steps(plan, items, count, longest, found.slope, launch.grid[1], launch.where.machine)
+    return steps * (1 + INSIDE_A_STEP * inside_points)
 
 
 def _apart(loop: For, facts: Facts) -> bool:

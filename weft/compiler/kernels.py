@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from weft.compiler.launch import Launch, Variant, Where
@@ -19,7 +19,7 @@ from weft.graph.scans import Scanned
 from weft.graph.state_scans import StateScans
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Read
-from weft.loops.ir import Function, free_names
+from weft.loops.ir import For, Function, free_names
 from weft.loops.schedule import Nest
 from weft.loops.steps import Ranges, bounds
 from weft.loops.types import INT64, ScalarType
@@ -67,6 +67,7 @@ from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes
 from weft.plan.scan import told_words as told_words_of_scan
 from weft.plan.state_scan import StateExtents, StatePlan, plan_states, shared_bytes, state_memory
 from weft.plan.threads import ThreadPlan, plan_sharing, plan_threads
+from weft.plan.wavefront import plan_wavefront
 
 _LARGEST_GRID = (1 << 31) - 1
 _RARE_GRID = 256  # blocks that mostly find that there is nothing to do
@@ -83,6 +84,8 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     extents = [most_points(a.start, a.stop, a.step, names, ranges) for a in own.axes]
     facts = replace(facts_of(used, extents), short=_short(where, nest, names))
     entry = kernel_entry(own.name)
+    if analysis.lowered[nest].wavefront is not None:
+        return (_launch_wavefront(where, Variant(nest, facts, plan_threads(own, facts, math.prod(extents))), extents, names),)
     maps = analysis.lowered[nest].maps
     placed = None if maps is None else plan_maps(function, maps, used, names, ranges, where.leaning)
     sweeps = analysis.lowered[nest].sweeps
@@ -511,6 +514,24 @@ def _launch_outer(
             shared=outer_bytes(function, found, plan, variant.facts, step), dependent=k > 0,
         )
         for k, step in enumerate(outer_steps(found, plan, kernel_entry(nest.name)))
+    )  # fmt: skip
+
+
+def _launch_wavefront(where: Where, variant: Variant, extents: Sequence[int], names: Mapping[str, int]) -> Launch:
+    """The wavefront of a nest."""
+    nest, items = where.analysis.schedule.nests[variant.nest], math.prod(extents)
+    ranges = dict(where.ranges)
+    for a in nest.axes:
+        ends = (*bounds(a.start, names, ranges), *bounds(a.stop, names, ranges))
+        ranges[a.var] = min(ends), max(ends)
+    loop = nest.body[-1]
+    assert isinstance(loop, For) and isinstance(variant.plan, ThreadPlan)
+    rows = most_points(loop.start, loop.stop, loop.step, names, ranges)
+    plan, strips, blocks = plan_wavefront(variant.plan.order, items, rows, where.machine)
+    partial = (("told", INT64, max(1, items) * strips),) if plan.shared else ()
+    return Launch(
+        replace(variant, plan=plan), kernel_entry(nest.name), (min(_LARGEST_GRID, items), blocks, 1), (plan.threads, 1, 1),
+        partial=partial, parts=strips, together=plan.shared, where=where, steps=where.steps, when=where.when,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan
 from weft.plan.state_scan import StatePlan
 from weft.plan.threads import ThreadPlan
+from weft.plan.wavefront import WavefrontPlan
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Variant:
     facts: Facts
     plan: (
         ChainPlan | FoldPlan | JoinPlan | MapPlan | OuterPlan | ProductPlan | RecurrencePlan | ScanPlan | StatePlan | ThreadPlan
+        | WavefrontPlan
     )
     overlaps: bool = False
     first: bool = False

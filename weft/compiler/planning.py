@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.compiler.analysis import Analysis
-from weft.compiler.apart import Repeated, repeated
+from weft.compiler.apart import Repeated, repeated, skewed
 from weft.compiler.cost import seconds_of
 from weft.compiler.guards import guard_of
 from weft.compiler.kernels import shared_launches, whole_launches
@@ -86,6 +86,7 @@ def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> 
     found = [shared_launches(where, whole[0], names)] if alone else []
     inside = replace(where, leaning=PLANNED) if leaning.apart else where
     found.append(None if apart is None else _repeated_launches(apart, inside, nest, names, depth - 1))
+    found += [] if (own := skewed(where.analysis, nest)) is None else [_repeated_launches(own, inside, nest, names, depth - 1)]
     costs = [(seconds_of(own, names, where.ranges), own) for own in found if own is not None]
     least, best = min(costs, key=lambda cost: cost[0], default=(math.inf, whole))
     gain = CHAIN_GAIN if chained else GAIN if any(one.steps != where.steps for one in best) else ONCE_GAIN

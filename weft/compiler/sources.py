@@ -18,6 +18,7 @@ from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan
 from weft.plan.state_scan import StatePlan
 from weft.plan.threads import ThreadPlan
+from weft.plan.wavefront import WavefrontPlan
 from weft.runtime import cache
 from weft.runtime.stack import deep
 
@@ -138,6 +139,12 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         maps = analysis.lowered[variant.nest].maps
         assert maps is not None
         return emit_maps(analysis.function, nest, maps, variant.plan, variant.facts, around)
+    if isinstance(variant.plan, WavefrontPlan):
+        from weft.emit.wavefronts import emit as emit_wavefront
+
+        wavefront = analysis.lowered[variant.nest].wavefront
+        assert wavefront is not None
+        return emit_wavefront(analysis.function, nest, wavefront, variant.plan, variant.facts)
     from weft.emit.threads import emit as emit_threads
 
     assert isinstance(variant.plan, ThreadPlan)

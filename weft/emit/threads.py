@@ -43,7 +43,7 @@ from weft.plan.threads import ThreadPlan
 _UNROLL, _UNROLL_INSIDE = 4, 8
 
 
-class _ThreadBody(Body):
+class ThreadBody(Body):
     """The statements of one thread."""
 
     def __post_init__(self) -> None:
@@ -136,7 +136,7 @@ def emit(function: Function, nest: Nest, plan: ThreadPlan, facts: Facts, around:
     writer = Writer()
     fresh = Names(frozenset({kernel_entry(nest.name), "item", "outside"}))
     large = varying(own, {s.name for s in function.scalars})
-    body = _ThreadBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large)
+    body = ThreadBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large)
     (launch,) = dependences([False], around)
     include(writer, (launch,))
     writer.line('#include "weft/memory.cuh"')
@@ -159,7 +159,7 @@ def _crashes_nvrtc(loop: For) -> bool:
     return bool(loop.carries) and compares and calls
 
 
-def _signature(function: Function, nest: Nest, facts: Facts, plan: ThreadPlan, body: _ThreadBody) -> str:
+def _signature(function: Function, nest: Nest, facts: Facts, plan: ThreadPlan, body: ThreadBody) -> str:
     lines = ",\n    ".join(parameters(function, nest, facts, body))
     return f'extern "C" __global__ void __launch_bounds__({plan.block}) {kernel_entry(nest.name)}(\n    {lines})'
 
@@ -191,7 +191,7 @@ def _parameter_type(function: Function, name: str, type_: ScalarType) -> str:
     return "int64_t" if scalar is not None and scalar.type == BOOL else register_type(type_)
 
 
-def _threads(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
+def _threads(nest: Nest, plan: ThreadPlan, body: ThreadBody) -> None:
     writer = body.writer
     checked = body.checked(nest.body)
     if checked:
@@ -206,7 +206,7 @@ def _threads(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
         for axis in order:
             count = body.fresh.fresh(f"{axis.var}_count")
             counts.append(count)
-            writer.line(f"const {number} {count} = {_count(axis, body)};")
+            writer.line(f"const {number} {count} = {count_of(axis, body)};")
         many = ", ".join(plan.order)
         if plan.shared:
             writer.line(f"// a block for each ({many}); its threads share the loops inside")
@@ -220,7 +220,7 @@ def _threads(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
             lines = []
             for k in range(len(order) - 1, -1, -1):
                 position = f"{rest} % {counts[k]}" if k else rest
-                lines.append(f"const int64_t {body.declare(order[k].var)} = {_value(order[k], position, body)};")
+                lines.append(f"const int64_t {body.declare(order[k].var)} = {value_of(order[k], position, body)};")
                 rest = f"{rest} / {counts[k]}"
             for line in reversed(lines):
                 writer.line(line)
@@ -235,7 +235,7 @@ def _threads(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
         )
 
 
-def _iteration(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
+def _iteration(nest: Nest, plan: ThreadPlan, body: ThreadBody) -> None:
     """What is done in an iteration of the axes."""
     if not plan.shared:
         body.statements(nest.body)
@@ -250,7 +250,7 @@ def _iteration(nest: Nest, plan: ThreadPlan, body: _ThreadBody) -> None:
                 _share(stmt[0], plan, body)
 
 
-def _share(stmt: Stmt, plan: ThreadPlan, body: _ThreadBody) -> None:
+def _share(stmt: Stmt, plan: ThreadPlan, body: ThreadBody) -> None:
     """A loop whose iterations the threads of a block share, or a store of one of them."""
     if not isinstance(stmt, For):
         with body.writer.block("if (threadIdx.x == 0)"):
@@ -265,7 +265,7 @@ def _share(stmt: Stmt, plan: ThreadPlan, body: _ThreadBody) -> None:
     body.in_order(replace(stmt, step=stmt.step * plan.block), first)
 
 
-def _count(axis: Axis, body: _ThreadBody) -> str:
+def count_of(axis: Axis, body: ThreadBody) -> str:
     low, high = (axis.start, axis.stop) if axis.step > 0 else (axis.stop, axis.start)
     span = body.printer.index(high, SUM)
     if low != Const(0, INT64):
@@ -279,7 +279,7 @@ def _count(axis: Axis, body: _ThreadBody) -> str:
     return f"(weft::maximum<int64_t>({span}, 0) + {size - 1}) / {size}"
 
 
-def _value(axis: Axis, position: str, body: _ThreadBody) -> str:
+def value_of(axis: Axis, position: str, body: ThreadBody) -> str:
     if abs(axis.step) != 1:
         position = f"({position}) * {abs(axis.step)}" if " " in position else f"{position} * {abs(axis.step)}"
     start = body.printer.index(axis.start, SUM)

@@ -25,6 +25,7 @@ from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan
 from weft.plan.state_scan import StatePlan
 from weft.plan.threads import ThreadPlan
+from weft.plan.wavefront import WavefrontPlan
 
 _WIDEST = 48  # letters of a value beside which its home stands
 
@@ -95,6 +96,8 @@ def _kernel_lines(launch: Launch) -> list[str]:
         if not plan.order:
             return ["one thread does it all: no loop outside is parallel", grid]
         return [f"a thread for each ({', '.join(plan.order)})" + (f", since {why}" if why else ""), grid]
+    if isinstance(plan, WavefrontPlan):
+        return [*_in_steps(launch, plan), grid]
     if isinstance(plan, FoldPlan):
         return [*_folding(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
     if isinstance(plan, JoinPlan):
@@ -112,6 +115,29 @@ def _kernel_lines(launch: Launch) -> list[str]:
     if isinstance(plan, RecurrencePlan):
         return [*_in_order(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
     return [*_of_states(launch, plan), grid + (f", {teams} rows each" if teams > 1 else "")]
+
+
+def _in_steps(launch: Launch, plan: WavefrontPlan) -> list[str]:
+    """How the points of a wavefront are put into steps, and why that may be done."""
+    assert launch.where is not None
+    analysis = launch.where.analysis
+    found, names = analysis.lowered[launch.variant.nest].wavefront, user_names(analysis.function)
+    assert found is not None
+    rows, points, slope = renamed(found.rows, names), renamed(found.points, names), found.slope
+    vectors: dict[str, list[str]] = {}
+    for d in found.dependences:
+        over, along = ("*" if n is None else str(n) for n in (d.rows, d.points))
+        vectors.setdefault(names(d.name), []).append(f"({over}, {along})")
+    told = "; ".join(f"{name}: {', '.join(dict.fromkeys(own))}" for name, own in vectors.items())
+    step = f"{rows} + {points}" if slope == 1 else f"{slope} * {rows} + {points}"
+    item = f" for each ({', '.join(plan.order)})" if plan.order else ""
+    who = "a block goes through strips" if not plan.shared else f"{_count(launch.grid[1], 'block')} share strips"
+    return [
+        f"skewed by ({slope}, 1): point ({rows}, {points}) happens at step {step}, so that the points of a step need nothing of"
+        " each other",
+        f"since every dependence is of an earlier step; its distances over ({rows}, {points}): {told}",
+        f"{who} of {plan.threads} rows{item}, a thread for each {rows}, which goes through its {points} in order",
+    ]
 
 
 def _mapping(launch: Launch, plan: MapPlan) -> list[str]:
@@ -474,6 +500,8 @@ def plan_line(launches: Sequence[Launch]) -> str:
         if isinstance(plan, ThreadPlan):
             each, alone = ("a block", "one block") if plan.shared else ("a thread", "one thread")
             how = f"{each} for each ({', '.join(plan.order)})" if plan.order else f"{alone} does it all"
+        elif isinstance(plan, WavefrontPlan):
+            how = "a thread a row, some steps behind the row before"
         elif isinstance(plan, FoldPlan):
             how = _folding_line(launch, plan)
         elif isinstance(plan, JoinPlan):

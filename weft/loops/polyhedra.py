@@ -599,6 +599,23 @@ class Polyhedra:
         return not system.points(f"{x} {'<' if loop.step > 0 else '>'} {y}").is_empty()
 
     @_unless_too_hard(True)
+    def late(
+        self, a: Access, b: Access, loop: For, private: frozenset[str], slope: int, places: tuple[Expr, Expr]
+    ) -> bool:
+        """Whether a, in some iteration of `loop`, touches the element that b does in a later one, equal in the loops around, at
+        no earlier step: that is `slope` times the number of the iteration, and the place of the access in it. True where isl
+        cannot be told the places.
+        """
+        system, rename_a, rename_b = self._pair(a, b, frozenset(f.var for f in _around(a, loop)), private)
+        x, y = system.dimensions[rename_a[loop.var]], system.dimensions[rename_b[loop.var]]
+        before, after = system.bound(places[0], rename_a), system.bound(places[1], rename_b)
+        if before is None or after is None:
+            return True
+        ahead, sign = ("<", "") if loop.step > 0 else (">", "-")
+        late = f"{x} {ahead} {y} and {sign}{slope}*({y} - {x}) + ({after}) - ({before}) <= 0"
+        return not system.points(late).is_empty()
+
+    @_unless_too_hard(True)
     def possible(self, loops: tuple[For, ...], guard: Guard) -> bool:
         """Whether iterations of these loops in which the guard holds may exist at all."""
         system = self.system()

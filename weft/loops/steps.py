@@ -69,18 +69,19 @@ class Apart:
     memory: tuple[Array, ...]
 
 
-def taken_apart(function: Function, nest: Nest) -> Apart | None:
+def taken_apart(function: Function, nest: Nest, whole: frozenset[str] = frozenset()) -> Apart | None:
     """The parts of a nest: one for each loop in its body that stays in order and has loops in it, and for what lies between
-    these; without such a loop, all its statements one after another. None where that leaves it whole.
+    these; without such a loop, all its statements one after another. None where that leaves it whole. whole: loops, by their
+    variables, that are parts of their own.
     """
     body = _branches_apart(function, nest.body)
-    ordered = {s.var for s in body if isinstance(s, For) and _stays(function, nest, s)}
+    ordered = {s.var for s in body if isinstance(s, For) and s.var not in whole and _stays(function, nest, s)}
     effects = [s for s in body if not isinstance(s, Let)]
     if not ordered and len(effects) < 2:
         return None
     if any(not is_bound(e, _integers(function)) for a in nest.axes for e in (a.start, a.stop)):
         return None
-    return _Taker(function, nest, body, ordered).apart()
+    return _Taker(function, nest, body, ordered, whole).apart()
 
 
 def expanded(function: Function, nest: Nest) -> Apart | None:
@@ -167,6 +168,7 @@ class _Taker:
     nest: Nest
     body: tuple[Stmt, ...]
     ordered: set[str]
+    whole: frozenset[str] = frozenset()  # loops that are parts of their own
     names: Names = field(init=False)
     memory: list[Array] = field(default_factory=list)
     cells: dict[str, Load] = field(default_factory=dict)  # names whose values lie in memory
@@ -186,7 +188,7 @@ class _Taker:
         fills = self.lifted()
         groups = [0]
         for before, after in itertools.pairwise(self.body):
-            groups.append(groups[-1] + (not self.ordered or self.is_ordered(before) or self.is_ordered(after)))
+            groups.append(groups[-1] + (not self.ordered or self.stands_alone(before) or self.stands_alone(after)))
         parts: list[Part] = []
         pending: list[_Unit] = list(fills[""])
 
@@ -197,8 +199,11 @@ class _Taker:
 
         for item in self.units(self.body, groups):
             if isinstance(item, _Unit):
+                alone = any(map(self.stands_alone, item.statements))
+                if alone:
+                    flush()
                 pending.append(item)
-                if not self.ordered:
+                if alone or not self.ordered:
                     flush()
                 continue
             starting, inside = self.step(item, fills.get(item.var, ()))
@@ -251,6 +256,9 @@ class _Taker:
 
     def is_ordered(self, stmt: Stmt) -> bool:
         return isinstance(stmt, For) and stmt.var in self.ordered
+
+    def stands_alone(self, stmt: Stmt) -> bool:
+        return self.is_ordered(stmt) or (isinstance(stmt, For) and stmt.var in self.whole)
 
     # ---- memory
 

@@ -1,0 +1,207 @@
+"""Wavefronts: which two loops in order are some, by which slope, and that their kernels compute what the Python does."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from tests.suites.classify import SUITES
+from weft.compiler import unused
+from weft.language import infer_types, parse
+from weft.loops.analyze import schedule
+from weft.loops.ir import For
+from weft.loops.wavefronts import Wavefront, wavefront_of
+from weft.plan import wavefront as plans
+from weft.plan.wavefront import WavefrontPlan
+from weft.pytorch.inspection import examine
+
+
+@weft.kernel
+def warped(cost):
+    n, p, q = cost.shape
+    d = torch.full((n, p + 1, q + 1), float("inf"))
+    for r in range(n):
+        d[r, 0, 0] = 0.0
+        for i in range(p):
+            for j in range(q):
+                d[r, i + 1, j + 1] = cost[r, i, j] + min(d[r, i, j], min(d[r, i, j + 1], d[r, i + 1, j]))
+    return d
+
+
+@weft.kernel
+def swept(u, steps: int):
+    n, m = u.shape
+    for _ in range(steps):
+        for i in range(1, n - 1):
+            for j in range(1, m - 1):
+                u[i, j] = 0.25 * (u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1])
+    return u
+
+
+@weft.kernel
+def leaning(x):
+    """What a row needs of the row before lies to its right."""
+    n, m = x.shape
+    y = torch.zeros(n, m + 2)
+    for i in range(1, n):
+        for j in range(m - 1):
+            y[i, j + 1] = max(torch.sin(x[i, j]), 0.5 * y[i - 1, j + 2] - y[i, j])
+    return y
+
+
+@weft.kernel
+def solved(a, b):
+    n = len(b)
+    x = torch.empty(n)
+    for i in range(n):
+        s = b[i]
+        for j in range(i):
+            s = s - a[i, j] * x[j]
+        x[i] = s / a[i, i]
+    return x
+
+
+@weft.kernel
+def backwards(w):
+    n, m = w.shape
+    y = torch.ones(n, m)
+    for i in range(n - 2, -1, -1):
+        for j in range(m - 2, -1, -1):
+            y[i, j] = max(y[i + 1, j] * w[i, j], min(y[i, j + 1], y[i + 1, j + 1]) - w[i, 0])
+    return y
+
+
+@weft.kernel
+def one_row(a, b):
+    """Distances of words in one row of memory, which the next row overwrites."""
+    n, m = len(a), len(b)
+    d = torch.empty(m + 1, dtype=torch.int64)
+    for j in range(m + 1):
+        d[j] = j
+    for i in range(n):
+        before = d[0]
+        d[0] = i + 1
+        for j in range(m):
+            other = before + (1 if a[i] != b[j] else 0)
+            before = d[j + 1]
+            d[j + 1] = min(other, min(d[j + 1], d[j]) + 1)
+    return d
+
+
+@weft.kernel
+def whole_row_before(w):
+    """A row begins with what the row before ended with."""
+    n, m = w.shape
+    x = torch.zeros(n + 1)
+    for i in range(n):
+        first = x[i]
+        s = 0.0
+        for j in range(m):
+            s = max(w[i, j] * first, s * 0.5)
+        x[i + 1] = s
+    return x
+
+
+def found(source: Any) -> list[Wavefront]:
+    own = schedule(parse(source, infer_types(source)))
+    made = (wavefront_of(own.function, n, s) for n in own.nests for s in n.body if isinstance(s, For))
+    return [w for w in made if w is not None]
+
+
+def told(w: Wavefront) -> tuple[str, str, int, set[tuple[int | None, int | None]]]:
+    return w.rows, w.points, w.slope, {(d.rows, d.points) for d in w.dependences}
+
+
+# ---------------------------------------------------------------- which loops are wavefronts
+
+
+def test_the_slope_is_the_least_by_which_all_dependences_advance() -> None:
+    assert [told(w) for w in found(warped.py)] == [("i", "j", 1, {(1, 1), (1, 0), (0, 1)})]
+    assert [told(w) for w in found(leaning.py)] == [("i", "j", 2, {(1, -1), (0, 1)})]
+    assert [told(w) for w in found(backwards.py)] == [("i", "j", 1, {(1, 0), (1, 1), (0, 1)})]
+    assert [told(w) for w in found(solved.py)] == [("i", "j", 1, {(None, None), (0, 1)})]
+
+
+def test_rows_that_need_the_end_of_the_row_before_are_none() -> None:
+    assert not found(whole_row_before.py)
+
+
+def test_wavefronts_of_the_suites() -> None:
+    """What two loops in order are run as one; the list may only grow."""
+    names = {name for suite in SUITES for name, case in SUITES[suite].items() if found(case.function)}
+    assert names >= {"s2111", "ludcmp", "trisolv", "nussinov", "seidel_2d"}
+
+
+# ---------------------------------------------------------------- how they are planned
+
+
+def test_blocks_share_the_strips_of_items() -> None:
+    launches = examine(warped, ("float32[64,1024,1024]",)).launches()
+    (plan,) = [one for one in launches if isinstance(one.variant.plan, WavefrontPlan)]
+    assert plan.grid == (64, 8, 1) and plan.together
+    launches = examine(warped, ("float32[1000,256,1024]",)).launches()
+    (plan,) = [one for one in launches if isinstance(one.variant.plan, WavefrontPlan)]
+    assert plan.grid == (1000, 1, 1) and not plan.together
+
+
+def test_explain_tells_the_skewing_and_the_dependences() -> None:
+    examined = examine(warped, ("float32[64,1024,1024]",))
+    text = str(warped.explain("float32[64,1024,1024]", detail=True))
+    assert "skewed by (1, 1): point (i, j) happens at step i + j" in " ".join(text.split())
+    assert not [u for one in examined.launches() for u in unused(examined.analysis, one, examined.names)]
+
+
+# ---------------------------------------------------------------- what their kernels compute
+
+
+@pytest.fixture
+def strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows are several strips."""
+    monkeypatch.setattr(plans, "STRIP", 32)
+    monkeypatch.setattr(plans, "STEP_SECONDS", 1e-9)
+
+
+@pytest.mark.usefixtures("strips")
+@pytest.mark.parametrize(
+    ("kernel", "make", "gradients"),
+    [
+        pytest.param(warped, lambda: (torch.rand(2, 70, 45, dtype=torch.float64),), False, id="warped"),
+        pytest.param(warped, lambda: (torch.rand(1, 40, 35),), True, id="gradients"),
+        pytest.param(swept, lambda: (torch.rand(40, 30), 2), False, id="swept"),
+        pytest.param(leaning, lambda: (torch.rand(70, 40),), False, id="leaning"),
+        pytest.param(solved, lambda: (torch.rand(70, 70) / 70 + torch.eye(70), torch.rand(70)), False, id="solved"),
+        pytest.param(backwards, lambda: (torch.rand(70, 40),), False, id="backwards"),
+        pytest.param(one_row, lambda: (torch.randint(3, (70,)), torch.randint(3, (50,))), False, id="one_row"),
+    ],
+)
+def test_kernels_compute_what_the_python_does(kernel: Any, make: Any, gradients: bool) -> None:
+    torch.manual_seed(0)
+    report = kernel.check(*make(), gradients=gradients)
+    assert report.ok, report
+
+
+_POINT = "y[i, j] = max({first}, {second}) * 0.5 + x[i, j]"
+
+
+@pytest.mark.usefixtures("strips")
+@pytest.mark.parametrize("seed", range(4))
+def test_random_dependences(seed: int) -> None:
+    """Whatever is found to be a wavefront gives what the Python does; what leads backwards is of the row before."""
+    draw = random.Random(seed)
+    before = f"y[i - {draw.choice((1, 1, 2))}, j + {draw.randint(-2, 3)}]"
+    later = draw.choice((f"y[i, j - {draw.choice((1, 2))}]", f"y[i + 1, j + {draw.randint(-2, 2)}] - y[i, j - 1]"))
+    inner = draw.choice(("range(3, m - 3)", "range(3, i)", "range(m - 4, 2, -1)"))
+    text = f"""
+def program(x, y):
+    n, m = x.shape
+    for i in range(2, n - 1):
+        for j in {inner}:
+            {_POINT.format(first=before, second=later)}
+    return y
+"""
+    report = weft.kernel(text).check(torch.rand(66, 66), torch.rand(66, 66))
+    assert report.ok, (text, report)
