@@ -43,8 +43,8 @@ def seen_by(document: Tensor) -> Tensor:
 def test_documents_by_number(forced: Callable[..., None], kind: str, warpgroups: int, turn: int) -> None:
     """A row that is in no document, its number NaN, has no key, not its own: NaN, as in the loops."""
     forced(warpgroups, turn)
-    q, k, v = three(2, 330, 330, 64)
-    document = documents(kind, 2, 330)
+    q, k, v = three(1, 250, 250, 32)
+    document = documents(kind, 1, 250)
     plan = plan_of(kernels.causal_documents, q, k, v, document, 0.125)
     assert isinstance(plan, ChainPlan)
     assert plan.skips
@@ -92,3 +92,21 @@ def test_gradients(forced: Callable[..., None], kind: str, warpgroups: int, turn
     assert not [f for launch in found.launches for s in launch.simulations for f in s.findings]
     for result, theirs in zip(found.results, torch.autograd.grad(out, given, seeds[0].double()), strict=True):
         close(found.arrays[result], theirs)
+
+
+@pytest.mark.parametrize(("kind", "infinite"), [("nan", None), ("any", "k"), ("any", "seed")])
+def test_what_is_not_finite_reaches_whom_it_does_in_the_loops(forced: Callable[..., None], kind: str, infinite: str) -> None:
+    """Rows without any key, and infinities, in gradients of turns that no pair has."""
+    forced(1, 64)
+    args: list[Any] = [*three(1, 150, 150, 32), documents(kind, 1, 150), 0.125]
+    if infinite == "k":
+        args[1][0, 70, 3] = math.inf
+    made, given, _ = adjoint_and_arguments(kernels.causal_documents, args)
+    if infinite == "seed":
+        given[-1][0, 130, 3] = math.inf
+    found = simulated.simulate_call(made, given, "sm_90a", 0, "gradient")
+    for result, theirs in zip(found.results, made.execute(tuple(given)), strict=True):
+        ours = found.arrays[result]
+        assert torch.equal(ours.isnan(), theirs.isnan())
+        finite = ours.isfinite() & theirs.isfinite()
+        close(ours[finite], theirs[finite])
