@@ -37,8 +37,8 @@ def causal_documents(q, k, v, document, scale: float):
 
 
 @weft.kernel
-def until(q, k, v, time, when, reach: int, scale: float):
-    """Each query has the keys that are not later than it, and not too far before it."""
+def until(q, k, v, time, when, lengths, reach: int, scale: float):
+    """Each query has the keys that are not later than it, not too far before it, and those that there are."""
     batch, queries, width = q.shape
     keys = k.shape[1]
     out = torch.empty_like(q)
@@ -49,7 +49,8 @@ def until(q, k, v, time, when, reach: int, scale: float):
                 dot = 0.0
                 for d in range(width):
                     dot += q[b, i, d] * k[b, j, d]
-                scores[j] = dot * scale if time[b, j] <= when[b, i] and i - j < reach else -math.inf
+                near = time[b, j] <= when[b, i] and i - j < reach
+                scores[j] = dot * scale if near and j < lengths[b] else -math.inf
             largest = -math.inf
             for j in range(keys):
                 largest = max(largest, scores[j])

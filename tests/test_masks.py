@@ -72,10 +72,11 @@ def test_conjunctions_and_places(forced: Callable[..., None]) -> None:
     generator = torch.Generator().manual_seed(1)
     time = torch.rand(2, 260, generator=generator).sort(1).values.float()
     when = torch.rand(2, 150, generator=generator).float() * 0.7 + 0.3
+    lengths = torch.tensor([250, 100])
     i, j = torch.arange(150)[:, None], torch.arange(260)
-    seen = (time[:, None] <= when[..., None]) & (i - j < 100)
-    assert plan_of(kernels.until, q, k, v, time, when, 100, 0.125).skips
-    out = ran(kernels.until, q, k, v, time, when, 100, 0.125)["out"]
+    seen = (time[:, None] <= when[..., None]) & (i - j < 100) & (j < lengths[:, None, None])
+    assert plan_of(kernels.until, q, k, v, time, when, lengths, 100, 0.125).skips
+    out = ran(kernels.until, q, k, v, time, when, lengths, 100, 0.125)["out"]
     expected = attended(q.double(), k.double(), v.double(), seen, 0.125)
     assert torch.equal(expected.isnan(), out.isnan())
     close(out.nan_to_num(), expected.nan_to_num())

@@ -171,7 +171,7 @@ def mask_of(
     for e in (e for root in exprs for e in (root, *(x for v in values.below(root) if isinstance(v, Map) for x in uses(v)))):
         for x in walk_expr(e):
             match x:
-                case Op(name="where", args=(condition, _, _)) if {row, column} <= values.axes_of(condition):
+                case Op(name="where", args=(condition, _, _)) if {row, column} & values.axes_of(condition):
                     conditions[condition] = None
     for condition in conditions:
         known = _Absent(values, condition, extrema)
