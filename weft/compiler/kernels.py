@@ -24,7 +24,7 @@ from weft.loops.schedule import Nest
 from weft.loops.steps import Ranges, bounds
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays
-from weft.plan.chain import PARTS_BLOCK, ChainPlan, chain_boxes, parts_of, pieces_of, plan_chain
+from weft.plan.chain import PARTS_BLOCK, ChainPlan, chain_boxes, looked_at, parts_of, pieces_of, plan_chain, turns_of
 from weft.plan.chain import shared_bytes as chain_bytes
 from weft.plan.extents import extents_of, fits
 from weft.plan.facts import Geometry, facts_of
@@ -308,16 +308,19 @@ def _launch_chain(
     extents = extents_of(chain.axes, names)
     boxes, shared = chain_boxes(chain, plan, arrays, extents), chain_bytes(plan, chain)
     tiles = math.prod(extents[a] for a in chain.sums.batch) * -(-extents[chain.row] // plan.step)
-    partial = parts_of(chain, plan, tiles) if plan.leaves_parts or plan.counts else ()
+    turns = turns_of(chain, plan, names, arrays) if plan.skips else 0
+    partial = parts_of(chain, plan, tiles, turns) if plan.leaves_parts or plan.counts else ()
     names_of_entries, block = entries.of_chain(nest, plan), (PARTS_BLOCK, 1, 1)
     launch = Launch(
         variant, names_of_entries[0], (blocks, 1, 1), (plan.threads, 1, 1), partial=partial, shared=shared, boxes=boxes,
         cluster=plan.cluster,
     )  # fmt: skip
     if plan.counts:
-        grid = (1 if plan.taken else -(-tiles // PARTS_BLOCK), 1, 1)
+        grid = (max(turns, 1) if plan.taken else -(-tiles // PARTS_BLOCK), 1, 1)
         launch = replace(launch, parts=blocks if plan.taken else 1)
         before = Launch(variant, names_of_entries[0], grid, block, partial=partial, parts=launch.parts)
+        if plan.skips and (looked := looked_at(chain, plan)):  # a turn's tiles of these operands
+            before = replace(before, shared=sum(b.bytes for b in looked), boxes=boxes)
         return before, replace(launch, entry=names_of_entries[1], dependent=True)
     if plan.meeting == "after":
         grid = (tiles * pieces_of(plan), 1, 1)

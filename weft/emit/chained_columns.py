@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from weft.emit.algebras import algebra_type
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import AND, SUM, register_type
+from weft.emit.expressions import SUM, register_type
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.values import ZERO
 from weft.graph.chains import Chain
 from weft.graph.tile import Fold, Map, Read
-from weft.loops.ir import Expr, Op, Ref, free_names
-from weft.loops.types import BOOL, INT64
+from weft.loops.ir import Expr, Ref, free_names
+from weft.loops.types import INT64
 from weft.plan.chain import FRAGMENT_ROWS, ChainPlan
 
 PAIRS = 8  # columns that a quad of threads has together, two each
@@ -25,6 +25,7 @@ class ColumnsEntry(MatrixEntry):
 
     chain: Chain = None  # type: ignore[assignment]
     whole_plan: ChainPlan = None  # type: ignore[assignment]
+    stripped: bool = False  # scores are without the condition of the mask: they are masked as those beyond bounds are
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,25 +108,40 @@ class ColumnsEntry(MatrixEntry):
         any.
         """
         line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
-        axis, rows = self.axes[chain.column], self.wholes["rows"]
         stop = self.counts.get(chain.column, "")
         if chain.bounded:
-            line(f"const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, {rows} - 1);")
-            line(f"const int64_t far_row = weft::minimum<int64_t>(near_row + {FRAGMENT_ROWS}, {rows}) - 1;")
-            self.bounds_of_rows("group", "near_row", "far_row")
+            self.rows_of_group()
             stop = self.bound("stop", "group", least=True)
         whole = f"({stop}) / {columns}" if " " in stop else f"{stop} / {columns}"
         line(f"const int32_t whole_turns = {whole};  // in which all rows have all columns")
         if not chain.bounded:
             return
-        most = self.bound("stop", "group", least=False)
-        own = f"({most} + {columns - 1}) / {columns}"
-        own = f"weft::minimum<int64_t>({own}, turns)" if self.whole_plan.parts > 1 else own
-        line(f"const int32_t own_turns = {own};  // in which some row has some")
-        if axis.start != ZERO:
-            ends = [self.bound("start", "group", least) for least in (True, False)]
-            line(f"const int32_t first_own_turn = ({ends[0]}) / {columns};")
-            line(f"const int32_t first_whole_turn = ({ends[1]} + {columns - 1}) / {columns};")
+        if not self.whole_plan.skips:
+            line(f"const int32_t own_turns = {self.stop_of_own};  // in which some row has some")
+        if self.axes[chain.column].start != ZERO:
+            if not self.whole_plan.skips:
+                line(f"const int32_t first_own_turn = {self.first_of_own};")
+            end = self.bound("start", "group", least=False)
+            line(f"const int32_t first_whole_turn = ({end} + {columns - 1}) / {columns};")
+
+    def rows_of_group(self) -> None:
+        """The first and the last row of a warpgroup, and what these are told together."""
+        line, rows = self.writer.line, self.wholes["rows"]
+        line(f"const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, {rows} - 1);")
+        line(f"const int64_t far_row = weft::minimum<int64_t>(near_row + {FRAGMENT_ROWS}, {rows}) - 1;")
+        self.bounds_of_rows("group", "near_row", "far_row")
+
+    @property
+    def stop_of_own(self) -> str:
+        """Before which turn some row of a warpgroup has some column."""
+        columns = self.plan.tile[2]
+        own = f"({self.bound('stop', 'group', least=False)} + {columns - 1}) / {columns}"
+        return f"weft::minimum<int64_t>({own}, turns)" if self.whole_plan.parts > 1 else own
+
+    @property
+    def first_of_own(self) -> str:
+        """The first of these turns."""
+        return f"({self.bound('start', 'group', least=True)}) / {self.plan.tile[2]}"
 
     def of_columns(self, row_: str, extrema: Mapping[str, str]) -> dict[str, str]:
         """What sums of a row are relative to in the end: extrema, but where it has no columns what its sums began with."""
@@ -163,24 +179,32 @@ class ColumnsEntry(MatrixEntry):
             outside = f"{stop} > {size}" if start == "0" else f"({start} < 0 || {stop} > {size})"
             self.writer.line(f"if ({start} < {stop} && {outside}) __trap();  // a subscript leaves {array}")
 
-    def conditions(self) -> None:
-        """What is asked of each row and column, and whether that need be asked at all in a tile."""
-        if self.chain.given is None:
-            return
-        batch = {*self.chain.sums.batch}
-        pending, enough, rest = [self.chain.given], list[Expr](), list[Expr]()
-        while pending:
-            match pending.pop(0):
-                case Op(name="or", args=args):
-                    pending = [*args, *pending]
-                case e:
-                    (enough if self.axes_of(e) <= batch else rest).append(e)
-        self.asked = rest[0]
-        for e in rest[1:]:
-            self.asked = Op("or", (self.asked, e), BOOL)
-        self.of_pairs: list[Read | Map] = [v for v in self.needed((self.asked,)) if set(v.axes) - batch]
-        told = " || ".join(self.printer.value(e, AND) for e in enough)
-        self.writer.line(f"const bool asking = {f'!({told})' if told else 'true'};  // which columns rows have")
+    @property
+    def asked(self) -> Expr | None:
+        """What is asked of each row and column, apart from scores."""
+        mask, skips = self.chain.mask, self.whole_plan.skips
+        return mask.condition if skips and mask is not None and self.stripped else self.chain.given
+
+    @property
+    def of_pairs(self) -> list[Read | Map]:
+        """The values of rows and columns that this is made of."""
+        return [] if self.asked is None else [v for v in self.needed((self.asked,)) if set(v.axes) - {*self.chain.sums.batch}]
+
+    @property
+    def unsure(self) -> str:
+        """Whether some pair of a turn may lack what is asked."""
+        return "!sure" if self.whole_plan.skips else "true"
+
+    def inside(self, place: str, values: Iterable[Read | Map]) -> str:
+        """The number of a column, or of the last one that all arrays have that are read at these."""
+        column = Ref(self.chain.column, INT64)
+        sizes = dict.fromkeys(
+            self.printer.index(self.function.array(v.array).shape[d], SUM)
+            for v in values if isinstance(v, Read) for d, i in enumerate(v.index) if i == column
+        )  # fmt: skip
+        for size in sizes:
+            place = f"weft::minimum<int64_t>({place}, {size} - 1)"
+        return place
 
     def axes_of(self, e: Expr) -> set[str]:
         """The axes that a value depends on."""

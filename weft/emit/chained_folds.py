@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -13,14 +14,16 @@ from weft.emit.cpp_body import factor
 from weft.emit.expressions import PRODUCT, SUM, TERNARY, register_type
 from weft.emit.powers import POWER, Powers
 from weft.emit.values import ZERO
+from weft.graph.chains import Chain
 from weft.graph.running import Repair, before
 from weft.graph.steady import counts_from_one
-from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
-from weft.loops.ir import Cast, Check, Expr, Load, Op, Ref, Round, free_names, walk_expr
-from weft.loops.types import FLOAT32, FLOAT64, INT64
+from weft.graph.tile import Fold, Map, Read, mapped, names_of, uses, uses_of_write
+from weft.loops.ir import Cast, Check, Const, Expr, Load, Op, Ref, Round, free_names, rewrite, walk_expr
+from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64
 from weft.plan.chain import WARPGROUP, several
 
 MOST_ROW_WORDS = 8  # of a thread, of what its rows have alone
+WHOLE = "whole turn"  # the name, which no value has, of whether all pairs of a turn have a condition
 MOST_LANES_BESIDE = 128  # of the sums of a row, beside which what is the same in all turns stays in registers
 
 
@@ -33,6 +36,48 @@ class RowFoldsEntry(ColumnsEntry):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.printer = ColumnPrinter(**{f.name: getattr(self.printer, f.name) for f in fields(self.printer)})
+        if self.whole_plan.skips and self.chain.given is None:
+            self.settle_mask()
+
+    def settle_mask(self) -> None:
+        """The values of turns in which all pairs have the mask's condition are those without it. In the others, scores are
+        masked as beyond bounds if that is all that the condition does, else it is asked where it stands.
+        """
+        chain, mask = self.chain, self.chain.mask
+        assert mask is not None
+
+        def without(e: Expr) -> Expr | None:
+            match e:
+                case Op(name="where", args=(condition, x, Const(value=value))) if condition == mask.condition:
+                    return rewrite(x, without) if value == -math.inf else None
+            return None
+
+        def asked_at_edges(e: Expr) -> Expr | None:
+            return Op("or", (Ref(WHOLE, BOOL), e), BOOL) if e == mask.condition else None
+
+        self.take_values(chain, without)
+        early, late, exprs = self.early_and_late()
+        named = {n for v in self.middle for e in uses(v) for n in free_names(e)}
+        alone = not named & {v.name for v in self.needed((mask.condition,)) if isinstance(v, Read)}
+        kept = {v.name: v.name for v in early} | self.scored
+        self.stripped = alone and bool(self.masks([v for v in late if v not in early], exprs, kept))
+        if not self.stripped:
+            self.take_values(chain, asked_at_edges)
+            self.instead[WHOLE] = "!edge"
+
+    def take_values(self, chain: Chain, change: Callable[[Expr], Expr | None]) -> None:
+        """Have the values of a chain, changed."""
+        values = tuple(mapped(v, lambda e: rewrite(e, change)) for v in chain.values)
+        sums = replace(
+            chain.sums, sweeps=replace(chain.sums.sweeps, values=values),
+            left=tuple(replace(o, value=rewrite(o.value, change)) for o in chain.sums.left),
+        )  # fmt: skip
+        self.chain, self.products, self.values = replace(chain, sums=sums), sums, values
+        self.made = {n: v for v in values for n in names_of(v)}
+
+    @property
+    def scored(self) -> dict[str, str]:
+        return {f.results[0]: f.results[0] for f in self.chain.scores.folds}
 
     def sums_done(self, place: str) -> None:
         """Sums of the columns at a place are done, which nobody needs there any more."""
@@ -127,14 +172,13 @@ class RowFoldsEntry(ColumnsEntry):
         exprs = self.exprs_of_middle
         loads = any(isinstance(x, Load) for e in (*exprs, *self.left_of) for x in walk_expr(e))
         middle: list[Read | Map] = [*self.middle]
-        middle += [] if chain.given is None else [v for v in self.needed((chain.given,)) if v not in middle]
+        middle += [v for v in self.needed(() if self.asked is None else (self.asked,)) if v not in middle]
         self.reads_rows = loads or any(isinstance(v, Read) and chain.row in v.axes for v in middle)
         told = self.of_bounds if chain.bounded else []
         of_batch = [v for v in middle if set(v.axes) <= {*chain.sums.batch} and v not in told]
         self.statements(tuple(map(self.let, of_batch)))
         self.round_scalars()
         self.keep_rows(told)
-        self.conditions()
         self.divide_alike()
 
     def round_scalars(self) -> None:
@@ -170,6 +214,8 @@ class RowFoldsEntry(ColumnsEntry):
         chain, line = self.chain, self.writer.line
         inner = [v for v in self.middle if chain.column in v.axes]
         named = {n for v in inner for n in self.direct(v)}.union(*map(free_names, [*self.exprs_of_folds, *self.left_of]))
+        if self.whole_plan.skips and chain.mask is not None:  # which turns at edges alone ask
+            named -= free_names(chain.mask.condition)
         own, words = list[Read | Map](), 0
         for v in self.middle:
             if v.name not in named or v in told or v in inner or chain.row not in v.axes:
@@ -236,9 +282,7 @@ class RowFoldsEntry(ColumnsEntry):
         chain, line, columns = self.chain, self.writer.line, self.plan.tile[2]
         inner = [v for v in self.middle if chain.column in v.axes]
         of_rows = [v for v in self.middle if v not in inner and set(v.axes) - {*chain.sums.batch}]
-        early = [v for v in inner if v in self.needed(e for f in chain.leading for e in f.parts)]
-        late_exprs = [e for f in chain.following for e in f.parts] + [*self.left_of]
-        late = [v for v in inner if v in self.needed(late_exprs)]
+        early, late, late_exprs = self.early_and_late()
         kept = self.kept(early, late, late_exprs)
         late = [v for v in late if v.name not in kept]
         elements = {n: f"{own}[h * 4 + u * 2 + v]" for n, own in (*self.scores.items(), *kept.items())}
@@ -275,6 +319,7 @@ class RowFoldsEntry(ColumnsEntry):
                         self.make(early, elements, kept)
                 for name, which in bounds.items():
                     self.mask(name, which)
+                self.mask_pairs()
                 with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
                     moved_by = self.move(self.lead([], elements, kept), references)
             else:
@@ -290,6 +335,14 @@ class RowFoldsEntry(ColumnsEntry):
                 self.bring_far(references)
             self.follow(late, of_rows, elements, {n: f"{own}[u]" for n, own in references.items()})
         self.declare_divisors()
+
+    def early_and_late(self) -> tuple[list[Read | Map], list[Read | Map], list[Expr]]:
+        """What leading folds are made of, what is made after them, and what that is made for."""
+        chain = self.chain
+        inner = [v for v in self.middle if chain.column in v.axes]
+        early = [v for v in inner if v in self.needed(e for f in chain.leading for e in f.parts)]
+        exprs = [e for f in chain.following for e in f.parts] + [*map(self.left_value, chain.sums.folds)]
+        return early, [v for v in inner if v in self.needed(exprs)], [*dict.fromkeys(exprs)]
 
     @contextmanager
     def each_row_of_thread(self, of_rows: list[Read | Map]) -> Iterator[None]:
@@ -362,7 +415,10 @@ class RowFoldsEntry(ColumnsEntry):
         exprs = [*self.exprs_of_middle, *self.left_of]
         asks = any(isinstance(x, Load | Check) for e in exprs for x in walk_expr(e))
         reads = [v for v in self.middle if isinstance(v, Read) and self.chain.column in v.axes]
-        return not self.masked and not asks and all(v.name in self.staged for v in reads)
+        return not self.masked and not asks and all(
+            v.name in self.staged or i == Ref(self.chain.column, INT64) or self.chain.column not in free_names(i)
+            for v in reads for i in v.index
+        )  # fmt: skip
 
     def had(self, value: str, otherwise: str) -> str:
         """A value where a row has the column, and another one where that is made as well and it has not."""
@@ -381,20 +437,22 @@ class RowFoldsEntry(ColumnsEntry):
                 line(f"{'const ' if chain.given is None else ''}bool has = !(edge && {outside});")
             elif not self.masked:
                 line(f"if (edge && {outside}) continue;")
+            mark, column, beyond = self.writer.mark(), self.declare(chain.column), f"h * {PAIRS} + v"
             if chain.given is not None:
-                column = self.declare(chain.column)
-                with self.writer.block(f"if (edge && asking{' && has' if self.everywhere else ''})"):
-                    line(f"const int64_t {column} = first_column + h * {PAIRS} + v;")
+                with self.writer.block(f"if (edge && {self.unsure})"):
                     self.statements(tuple(map(self.let, self.of_pairs)))
-                    asked = self.printer.value(self.asked)
-                    line(f"has = {asked};" if self.everywhere else f"if (!({asked})) continue;")
-            mark, column = self.writer.mark(), self.declare(chain.column)
-            plain, beyond = self.printer, f"h * {PAIRS} + v"
+                    asked = self.printer.value(chain.given)
+                    line(f"has = has && ({asked});" if self.everywhere else f"if (!({asked})) continue;")
+            plain = self.printer
             self.printer = replace(plain, column=chain.column, first="first_column", beyond=beyond)  # type: ignore[call-arg]
             yield
             self.printer = plain
             if self.writer.mentions(column, mark):
-                self.writer.insert(mark, f"const int64_t {column} = first_column + h * {PAIRS} + v;")
+                place, reads = f"first_column + {beyond}", [*self.middle, *self.of_pairs]
+                inside = self.inside(place, (v for v in reads if v.name not in self.staged)) if self.everywhere else place
+                if inside != place:  # what a row does not have is read inside its array, and left out
+                    place = f"edge ? {inside} : {place}"
+                self.writer.insert(mark, f"const int64_t {column} = {place};")
 
     @property
     def runs(self) -> str:
@@ -448,6 +506,26 @@ class RowFoldsEntry(ColumnsEntry):
             self.writer.line(f"const int32_t {name} = {self.bound_of_thread(which)};")
             each = [self.runs, "for (int32_t v = 0; v < 2; ++v)"]
             self.unrolled(each, *(f"if ({outside}) {own} = {identity};" for own, identity in self.masked.items()))
+
+    def mask_pairs(self) -> None:
+        """The same of columns that rows lack by a condition."""
+        if self.asked is None:
+            return
+        line, row, column = self.writer.line, self.declare(self.chain.row), self.declare(self.chain.column)
+        both = [f"for (int32_t {name} = 0; {name} < 2; ++{name})" for name in "vu"]
+        with self.writer.block(f"if ({self.unsure})"):
+            line("uint32_t lacks[2] = {};  // a bit for each of a thread's columns")
+            line("#pragma unroll 4  // scores leave few registers for what is asked")
+            with self.writer.block(self.runs), self.unrolled_block(both[:1]):
+                place = self.inside(f"first_column + h * {PAIRS} + v", self.of_pairs)
+                line(f"const int64_t {column} = {place};")
+                with self.unrolled_block(both[1:]):
+                    last = f"{self.counts[self.chain.row]} - 1"
+                    line(f"const int64_t {row} = weft::minimum<int64_t>(first_row + first_own_row + u * 8, {last});")
+                    self.statements(tuple(map(self.let, self.of_pairs)))
+                    line(f"lacks[u] |= uint32_t(!({self.printer.value(self.asked)})) << (h * 2 + v);")
+            masks = [f"if (lacks[u] >> (h * 2 + v) & 1) {own} = {identity};" for own, identity in self.masked.items()]
+            self.unrolled([self.runs, *both], *masks)
 
     def bound_of_thread(self, which: str) -> str:
         """A bound of the u-th row of a thread, from the first of its columns in a turn on."""

@@ -127,8 +127,8 @@ class PagesEntry(RowFoldsEntry):
             yield
 
     def one_lane(self) -> AbstractContextManager[None]:
-        """What is written here is done by one lane, where others have pages."""
-        return self.writer.block("if (n == 0)") if self.chain.pages else nullcontext()
+        """What is written here is done by one lane, where others have pages, or ask for turns."""
+        return self.writer.block("if (n == 0)") if self.chain.pages or self.whole_plan.skips else nullcontext()
 
     def read_of(self, k: int) -> Read:
         read = operand_read(self.tiles_of[k].product, self.tiles_of[k].operand)

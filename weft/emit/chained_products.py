@@ -39,6 +39,8 @@ _OWN = """
     multiply_sums rows_full scores_full scores_empty sums_full
     sums_empty before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
     infinite fetch_columns hand_columns handed n tickets first_part summing summed
+    turn_of turns_of own_part own_left following sure after left ask counts lacks from to told_of_turn last_column finite_rows
+    finite_of_row last_turn next first of_row_0 of_row_1 of_row_2 rows_0 rows_1 rows_2 columns_0 columns_1 columns_2 finite
 """
 
 
@@ -53,6 +55,8 @@ def emit(
     within = ["weft/within.cuh"] if chain.bounded else ["weft/barrier.cuh"]
     within += ["weft/bounds.cuh"] if chain.told_by_rows else []
     within += ["weft/atomic.cuh"] if plan.counts else []
+    within += ["weft/turns.cuh"] if plan.skips else []
+    within += ["weft/within.cuh"] if plan.skips and not chain.bounded else []
     within += ["weft/cluster.cuh"] if plan.cluster > 1 else []
     for header in sorted(("weft/matrix_tile.cuh", "weft/power.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
         writer.line(f'#include "{header}"')
@@ -123,11 +127,14 @@ class ChainEntry(TilesEntry):
             line("// one of these threads brings the tiles of all turns, as their places become free")
             if bring != take:
                 line(f"weft::decrease_registers<{take}>();")
-            warp = self.chain.asks_rows or bool(self.chain.pages)  # all of it ask rows, or have pages
+            warp = self.chain.asks_rows or self.skips or bool(self.chain.pages)  # all of it ask rows, or have pages
             line(f"if (threadIdx.x > {own + 31 if warp else own}) return;")
             if self.chain.pages:
                 line("const int32_t n = threadIdx.x % 32;  // which of the pages of a turn is this lane's")
-            self.bring_all(f"if (threadIdx.x == {own})" if self.chain.asks_rows and not self.chain.pages else "")
+            elif self.skips:
+                line("const int32_t n = threadIdx.x % 32;  // of the turns that all ask for")
+            alone = (self.chain.asks_rows or self.skips) and not self.chain.pages
+            self.bring_all(f"if (threadIdx.x == {own})" if alone else "")
             line("return;")
         if bring != take:
             line(f"weft::increase_registers<{bring}>();")
@@ -144,6 +151,8 @@ class ChainEntry(TilesEntry):
             self.begin_folds()
             self.begin_totals()
             self.turns_of_warpgroup()
+            if self.skips:
+                line("bool sure = false;  // all pairs of a turn have the condition")
             self.fold_lambda()
             self.go_through_columns()
             self.end_folds()
@@ -235,6 +244,7 @@ class ChainEntry(TilesEntry):
             axes = ", ".join(["the number among tiles of rows", *self.chain.sums.batch])
             line(f"// of the tiles that these are of: {axes}")
             line(f"__shared__ int32_t taken[{rows}][{1 + len(self.chain.sums.batch)}];")
+        self.shared_turns()
         with self.writer.block("if (threadIdx.x == 0)"):
             with self.writer.block(f"for (int32_t place = 0; place < {rows}; ++place)"):
                 line("rows_full[place].init(1);")
@@ -262,26 +272,41 @@ class ChainEntry(TilesEntry):
         with self.each_tile_brought(alone):
             self.look()
             self.look_at_last_pages()
-            with self.writer.block(alone) if alone else nullcontext():
+            if self.skips:
+                self.ask_turns()
+            with self.writer.block(alone) if alone and not self.skips else nullcontext():
                 self.others = [self.other_places(k) for k in range(len(self.tiles_of))]
                 self.bring_turns(groups, size)
                 if self.whole_plan.taken:
-                    with self.writer.block("if (first_turn >= turns)"):
+                    with self.writer.block("if (first)" if self.skips else "if (first_turn >= turns)"):
                         self.hand_tile()
-                        self.writer.line(f"rows_full[{self.rows_place}].arrive();")
+                        with self.one_lane():
+                            self.writer.line(f"rows_full[{self.rows_place}].arrive();")
                         self.writer.line("++rows;")
 
     def bring_turns(self, groups: Mapping[str, list[int]], size: Mapping[str, int]) -> None:
         line, columns = self.writer.line, self.plan.tile[2]
-        with self.writer.block("for (int32_t turn = first_turn; turn < turns; ++turn)"):
+        each = "for (int32_t turn = first_turn; turn < turns; ++turn)"
+        if self.skips:
+            line("bool first = true;")
+            each = "for (int32_t next = left.next(), turn; (turn = next / 2) < turns;)"
+        with self.writer.block(each):
+            if self.skips:
+                line("const int32_t told = next;")
+                line("next = left.next();")
             for which in self.which:
                 for k in groups[which]:
                     self.find_pages(k)
             for which in self.which:
                 line(f"{which}_empty[place].wait(phase ^ 1);")
+                if self.skips and which == "scores":
+                    with self.one_lane():
+                        line("turn_of[place][0] = told, turn_of[place][1] = next / 2;")
                 self.bring_group(groups[which], f"{which}_full[place]", size[which], "place", f"turn * {columns}")
             line(self.next_place)
-            line("if (turn > first_turn) continue;")
+            line("if (!first) continue;" if self.skips else "if (turn > first_turn) continue;")
+            if self.skips:
+                line("first = false;")
             line("// the rows of a tile come after its first columns, which need not wait for those of the tile before")
             if self.whole_plan.taken:
                 self.hand_tile()
@@ -329,10 +354,13 @@ class ChainEntry(TilesEntry):
         line, chain = self.writer.line, self.chain
         before = chain.bounded and self.axes[chain.column].start != ZERO
         edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
-        edge += " || asking" if chain.given is not None else ""
+        edge = edge if chain.given is None else f"{edge} || !sure" if self.skips else "true"
         self.product_lambdas()
         self.staging_lambdas()
-        line("int32_t turn = first_turn;")
+        if self.skips:
+            line("int32_t turn = own_part.first, following = turn, own_left = own_part.own, after = own_part.after;")
+        else:
+            line("int32_t turn = first_turn;")
         if chain.bounded and not self.whole_plan.taken:
             line("const bool any_turn = first_turn < turns;")
         if not self.whole_plan.taken:  # else they have come
@@ -350,7 +378,9 @@ class ChainEntry(TilesEntry):
                     line(_done(which, "place"))
                 self.hand_over()
                 line(self.next_place)
-            if before:
+            if self.skips:
+                line("for (int32_t n = 0; n < own_part.before; ++n) leave_turn();")
+            elif before:
                 line("for (; turn < first_own_turn && turn < turns; ++turn) leave_turn();")
         if not self.whole_plan.overlapped:
             self.take_turns_alone(edge)
@@ -360,20 +390,21 @@ class ChainEntry(TilesEntry):
     def leave_others(self) -> None:
         """The turns after the last one that some row of a warpgroup has."""
         if self.chain.bounded:
-            self.writer.line("for (; turn < turns; ++turn) leave_turn();")
+            each = "int32_t n = 0; n < after; ++n" if self.skips else "; turn < turns; ++turn"
+            self.writer.line(f"for ({each}) leave_turn();")
 
     def take_turns_alone(self, edge: str) -> None:
         """Turns one after another, whose sums are multiplied before the scores of the next one."""
         line, chain, sums = self.writer.line, self.chain, self.accumulators()
         self.fetch("turn")
-        with self.writer.block(f"for (; turn < {'own_turns' if chain.bounded else 'turns'}; ++turn)"):
-            line("scores_full[place].wait(phase);")
-            self.take_turn(own=True)
+        each = "own_left > 0; --own_left" if self.skips else f"turn < {'own_turns' if chain.bounded else 'turns'}; ++turn"
+        with self.writer.block(f"for (; {each})"):
+            self.begin_turn()
             self.start()
             self.scores_done("place")
             if self.asks_edge:
                 line(f"const bool edge = {edge};")
-            self.fetch("turn + 1")
+            self.fetch(self.next_turn)
             self.fold_at_edges()
             if sums:
                 self.await_columns_of_sums("place")
@@ -397,7 +428,25 @@ class ChainEntry(TilesEntry):
 
     def begin_turn(self) -> None:
         self.writer.line("scores_full[place].wait(phase);")
+        if self.skips:
+            self.writer.line("turn = turn_of[place][0] / 2, sure = turn_of[place][0] % 2, following = turn_of[place][1];")
+            if self.whole_plan.warpgroups == 1:
+                self.writer.line("__syncwarp();  // all of a warp have read it, before it gives its place back")
         self.take_turn(own=True)
+
+    @property
+    def next_turn(self) -> str:
+        """The turn after the one that is there."""
+        return "following" if self.skips else "turn + 1"
+
+    @property
+    def gone(self) -> str:
+        """The turn that has been folded last."""
+        return "turn" if self.skips else "turn - 1"
+
+    def no_more(self, stop: str) -> str:
+        """Whether no turn follows, when one has been folded."""
+        return "--own_left == 0" if self.skips else f"++turn == {stop}"
 
     def fold_scores(self, edge: str, *, first: bool = False) -> None:
         """What is made of a turn whose scores are there. first: no sums are under way."""
@@ -405,7 +454,7 @@ class ChainEntry(TilesEntry):
         self.scores_done("place")
         if self.asks_edge:
             line(f"edge = {edge};")
-        self.fetch("turn + 1")
+        self.fetch(self.next_turn)
         summed = "false, place" if first else "true, last"
         self.fold_at_edges(f", {summed}" if self.late else "", apart=not first)
 
@@ -413,18 +462,21 @@ class ChainEntry(TilesEntry):
         """What is made of a turn: where columns that rows do not have need be left out, there may be two texts of it, apart."""
         line = self.writer.line
         if self.masked or not apart:
-            line(f"fold_turn(turn{'' if self.masked else ', edge'}{summed});")
+            asked = " || !sure" if self.skips and self.chain.given is None else ""
+            line(f"fold_turn(turn{'' if self.masked else f', edge{asked}'}{summed});")
         else:
-            line(f"if (edge) fold_turn(turn, true{summed});")
+            asked = " || !sure" if self.skips and self.chain.given is None else ""
+            line(f"if (edge{asked}) fold_turn(turn, true{summed});")
             line(f"else fold_turn(turn, false{summed});")
 
     def overlap_turns(self, edge: str) -> None:
         """Turns whose sums are multiplied together with the scores of the next one."""
         line, chain, sums = self.writer.line, self.chain, self.accumulators()
         stop = "own_turns" if chain.bounded else "turns"
-        if chain.bounded:
-            line("const bool any_own = turn < own_turns;")
-        with self.writer.block("if (any_own)") if chain.bounded else nullcontext():
+        some = chain.bounded or self.skips
+        if some:
+            line(f"const bool any_own = {'own_left > 0' if self.skips else 'turn < own_turns'};")
+        with self.writer.block("if (any_own)") if some else nullcontext():
             self.fetch("turn")
             if self.asks_edge:
                 line("bool edge;")
@@ -432,13 +484,16 @@ class ChainEntry(TilesEntry):
                 self.go_on_late(edge, stop)
             else:
                 self.go_on(edge, stop)
+            if self.skips and chain.bounded:  # so late, for no register to have it meanwhile
+                line(f"after = turns_of[{self.rows_place}][{self.group}].after;")
+                line("__syncwarp();")
             self.leave_rows()
             self.await_columns_of_sums("place")
             if self.apart:
                 with self.writer.block("if (edge)"):
                     self.multiply_apart()
             elif chain.bounded:
-                with self.within(f"edge && {self.any_infinite('place')}", "turn - 1", "place"):
+                with self.within(f"edge && {self.any_infinite('place')}", self.gone, "place"):
                     pass
             with self.writer.block("else") if chain.bounded else nullcontext():
                 line("multiply_sums(place);")
@@ -447,7 +502,7 @@ class ChainEntry(TilesEntry):
             self.sums_done("place")
             line(self.next_place)
         self.leave_others()
-        if chain.bounded:
+        if some:
             brought = "" if self.whole_plan.taken else "any_turn && "
             with self.writer.block(f"if ({brought}!any_own)"):  # when all of the warpgroup know that the rows came
                 self.leave_rows()
@@ -459,15 +514,15 @@ class ChainEntry(TilesEntry):
         self.start()
         with self.writer.block("while (true)"):
             self.fold_scores(edge)
-            line(f"if (++turn == {stop}) break;")
-            line("const int32_t last = place;")
+            line(f"if ({self.no_more(stop)}) break;")
+            line(f"const int32_t last = place{', last_turn = turn' if self.skips and chain.bounded else ''};")
             self.await_columns_of_sums("last")
             if chain.bounded:
                 line(f"const bool infinite = edge && {self.any_infinite('last')};")
             line(self.next_place)
             self.begin_turn()
             if chain.bounded:
-                with self.within("infinite", "turn - 1", "last"):
+                with self.within("infinite", "last_turn" if self.skips else "turn - 1", "last"):
                     self.start()
             with self.writer.block("else") if chain.bounded else nullcontext():
                 self.start("last")
@@ -482,7 +537,7 @@ class ChainEntry(TilesEntry):
             self.begin_turn()
             self.start()
             self.fold_scores(edge, first=True)
-            with self.writer.block(f"while (++turn != {stop})"):
+            with self.writer.block(f"while (!({self.no_more(stop)}))" if self.skips else f"while (++turn != {stop})"):
                 self.await_columns_of_sums("place")
                 if chain.bounded:
                     line(f"if (edge && {self.any_infinite('place')}) break;")
@@ -492,8 +547,8 @@ class ChainEntry(TilesEntry):
                 self.start("last")
                 self.fold_scores(edge)
             if chain.bounded:
-                line(f"if (turn == {stop}) break;")
-                self.multiply_within("turn - 1", "place")
+                line("if (own_left == 0) break;" if self.skips else f"if (turn == {stop}) break;")
+                self.multiply_within(self.gone, "place")
                 line(self.all_have_read)
                 self.sums_done("place")
                 line(self.next_place)
@@ -517,7 +572,7 @@ class ChainEntry(TilesEntry):
             totals = [f"{self.totals[result]}[0][h] += {name}[h];" for result, name in own.items()]
             self.unrolled([f"for (int32_t h = 0; h < {lanes // 2}; ++h)"], *totals)
         with self.writer.block("else"):
-            self.multiply_within("turn - 1", "place")
+            self.multiply_within(self.gone, "place")
         line(self.all_have_read)
 
     @property
@@ -545,10 +600,6 @@ class ChainEntry(TilesEntry):
             line(f"weft::wgmma_wait<1>({totals});")
         self.hand_over()
         line(f"weft::wgmma_wait<0>({scores});")
-
-    @property
-    def group(self) -> str:
-        return "threadIdx.x / 128"
 
     def fetch(self, turn: str) -> None:
         if self.staged:
@@ -606,7 +657,7 @@ class ChainEntry(TilesEntry):
                 line(f"const int64_t {row} = weft::minimum<int64_t>(first_row + first_own_row + u * 8, last_row);")
                 line(f"const int64_t {column} = int64_t({turn}) * {columns} + point;")
                 self.statements(tuple(map(self.let, self.of_pairs)))
-                line(f"return {self.printer.value(self.asked)};")
+                line(f"return {self.printer.value(chain.given)};")
         for f, k in zip(chain.sums.folds, self.of_sums(), strict=True):
             total, left = self.totals[f.results[0]], self.left[f.results[0]]
             has = ", has" if chain.given is not None else ""

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
-from weft.emit.chained_meeting import MeetingEntry
+from weft.emit.chained_turns import TurnsEntry
 
 # Tiles that blocks take side by side, for each of them.
 ROUNDS_TOGETHER = 3
 
 
 @dataclass
-class TilesEntry(MeetingEntry):
+class TilesEntry(TurnsEntry):
     """A tile of rows is of one of the batch. row_step: from the first row of a tile to that of the next one, as C++."""
 
     row_step: str = ""
@@ -94,8 +94,11 @@ class TilesEntry(MeetingEntry):
         """Tell those who multiply which tile comes."""
         line = self.writer.line
         line(f"rows_empty[{self.rows_place}].wait({self.rows_phase} ^ 1);")
-        for k, name in enumerate(["row_tile", *(self.declare(a) for a in self.chain.sums.batch)]):
-            line(f"taken[{self.rows_place}][{k}] = {name};")
+        with self.one_lane():
+            for k, name in enumerate(["row_tile", *(self.declare(a) for a in self.chain.sums.batch)]):
+                line(f"taken[{self.rows_place}][{k}] = {name};")
+            if self.skips:
+                self.hand_turns()
 
     def tile_of_rows(self) -> None:
         """The tile that has been told, when its rows have come."""
@@ -105,6 +108,8 @@ class TilesEntry(MeetingEntry):
         line("if (row_tile < 0) break;")
         for k, a in enumerate(self.chain.sums.batch, 1):
             line(f"const int64_t {self.declare(a)} = {place}[{k}];")
+        if self.skips:
+            line(f"const weft::TurnsOfGroup own_part = turns_of[{self.rows_place}][{self.group}];")
         line("__syncwarp();  // all of a warp have read it, before it gives their place back")
         self.rows_of_tile()
 
@@ -127,11 +132,3 @@ class TilesEntry(MeetingEntry):
         if chain.together is not None:
             line(f"const int64_t row_stop = weft::minimum<int64_t>(first_row + {self.row_step}, {self.counts[chain.row]});")
             self.wholes["rows"] = "row_stop"
-
-    @property
-    def rows_place(self) -> str:
-        return f"rows % {self.whole_plan.row_places}" if self.whole_plan.row_places > 1 else "0"
-
-    @property
-    def rows_phase(self) -> str:
-        return f"(rows / {self.whole_plan.row_places} % 2)" if self.whole_plan.row_places > 1 else "(rows % 2)"

@@ -12,6 +12,8 @@ from weft.explain.drawn import drawn
 from weft.explain.words import wrapped
 from weft.graph.outer_states import OuterStates
 from weft.graph.products import Products, factor_type, multiplied_type
+from weft.graph.tile import Read
+from weft.loops.ir import Expr, Load, substitute
 from weft.loops.show import renamed, show_expr, user_names
 from weft.loops.types import FLOAT32, FLOATS8, INT32, INT64
 from weft.plan.chain import RUN_OF_PARTS, ChainPlan, sharing_of
@@ -369,6 +371,9 @@ def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
     order = "the longest tiles of rows first" if longest else "blocks stay and go through tiles of rows"
     order = "blocks stay and take the longest tile of rows that nobody has" if plan.taken else order
     if launch.entry != entries.of_chained_products(launch.nest, plan):
+        if plan.skips:
+            told = "tells what a condition compares of them, from the least to the largest"
+            return [f"a block has {turn} of {found.column}, and {told}"]
         if plan.taken:
             return ["a thread tells that no tile of rows is taken"]
         if plan.meeting == "tickets":
@@ -382,6 +387,10 @@ def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
         who = {"after": "leave parts of its rows for the next launch", "cluster": "combine parts of its rows as a cluster",
                "tickets": "leave parts of its rows in memory, which the one that comes last combines"}  # fmt: skip
         moved.append(f"{plan.parts} blocks share the columns of a tile, and {who[plan.meeting]}")
+    if plan.skips and found.mask is not None:
+        loads: dict[str, Expr] = {v.name: Load(v.array, v.index, v.type) for v in found.values if isinstance(v, Read)}
+        asked = renamed(show_expr(substitute(found.mask.condition, loads)), user_names(launch.where.analysis.function))
+        moved.append(f"turns in which data tell that no {found.row} and {found.column} have {asked} are left out")
     return [
         f"a block has {own}{batch}, a warpgroup 64 of its rows, by {atom.name}",
         f"scores of {found.row} and {found.column} stay in registers; a turn takes {turn} of {found.column}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from weft.graph.masks import Mask, Sides, Values, decides, mask_of, sides
 from weft.graph.needs import by_need
 from weft.graph.pages import Pages, paged
 from weft.graph.passes import folded_alone
@@ -49,7 +50,8 @@ class Chain:
     up (1), down (-1), or as each row tells by itself (None). asked: reads that a plan, and where data decide the columns, the
     kernel has to see inside their arrays: their subscripts are of axes and sizes. together: as many rows as have columns in
     common, by a division of their place (heads that share keys); None: all have. given: where sums alone are folded, what
-    tells which of its columns a row has. pages: operands whose columns lie in pages. divisors: of sizes, which are not 0.
+    tells which of its columns a row has. mask: a condition without which these have nothing to tell each other, whose
+    intervals may tell that of whole tiles. pages: operands whose columns lie in pages. divisors: of sizes, which are not 0.
     """
 
     scores: Products
@@ -63,15 +65,18 @@ class Chain:
     asked: tuple[Read, ...] = ()
     together: Expr | None = None
     given: Expr | None = None
+    mask: Mask | None = None
     pages: tuple[Pages, ...] = ()
     divisors: tuple[Expr, ...] = ()
 
     @property
     def bounded(self) -> bool:
-        """Whether the columns of a row are not from 0 on, not as many as those of another one, of the batch too, or end in a
-        page.
+        """Whether the columns of a row are not from 0 on, not as many as those of another one, of the batch too, end in a page,
+        or are told by a condition.
         """
         axis = self.axes[self.column]
+        if self.given is not None:
+            return True
         told = {*self.axes, *(n for v in self.values for n in names_of(v))}
         return axis.start != Const(0, INT64) or bool(free_names(axis.stop) & told) or not all(map(self._whole, self.pages))
 
@@ -101,6 +106,13 @@ class Chain:
             return ()
         own = Ref(self.column, INT64)
         return tuple(dict.fromkeys((v.array, d) for v in self.asked for d, e in enumerate(v.index) if e == own))
+
+    @property
+    def sides(self) -> Sides:
+        """What the mask compares."""
+        if self.mask is None:
+            return Sides()
+        return sides(self.mask, Values.of(self.values, self.axes), self.row, self.column)
 
     @property
     def axes(self) -> Mapping[str, Axis]:
@@ -149,13 +161,14 @@ def by_rows(chain: Chain) -> dict[str, Chain]:
             None if any(row in depends.of((Ref(n, INT64),)) for n in free_names(e) - {row}) else _direction(e, row)
             for e in (column.start, column.stop)
         )
-        if chain.given is not None and start is not None and stop is not None:
-            continue
+        mask = chain.mask
+        if mask is not None and not decides(mask, Values.of(chain.values, chain.axes), row, chain.column):
+            mask = None
         scores, sums = (
             replace(p, batch=batch, rows=(row,), sweeps=replace(p.sweeps, rows=(*batch, row, *p.columns)))
             for p in (chain.scores, chain.sums)
         )
-        found[row] = replace(chain, scores=scores, sums=sums, start=start, stop=stop)
+        found[row] = replace(chain, scores=scores, sums=sums, start=start, stop=stop, mask=mask)
     return found
 
 
@@ -290,9 +303,24 @@ class _Reading:
                   for f, (a, b) in zip(sums, pairs, strict=True)),
         )  # fmt: skip
         writes = tuple(w for w in graph.writes if w not in last)
-        if given is not None and (leading or following or not (start is None or stop is None)):
+        if given is not None and (leading or following):
             raise NotTiles(f"a condition tells which {column} a row has")
-        return Chain(first, leading, following, second, used, writes, start, stop, together=together, given=given)
+        mask = self.mask(row, column, (*leading, *following), second, given)
+        return Chain(first, leading, following, second, used, writes, start, stop, together=together, given=given, mask=mask)
+
+    def mask(self, row: str, column: str, folds: tuple[Fold, ...], sums: Products, given: Expr | None) -> Mask | None:
+        """The condition without which a row and a column have nothing to tell each other."""
+        made = (v for v in self.graph.values if isinstance(v, Read | Map | Fold))
+        values = Values.of(made, [a.name for a in self.graph.axes])
+        if given is not None:
+            found = Mask(given, apart=True)
+            return found if decides(found, values, row, column) else None
+        products = []
+        for f in sums.folds:
+            own = free_names(f.parts[0])
+            left = next(o.value for o in sums.left if o.name in own)
+            products.append((f, left, next(o.name for o in sums.right if o.name in own)))
+        return mask_of(values, row, column, folds, products)
 
     def conditions(self) -> Expr | None:
         """The condition that all sums over an axis have in common, which they are left without."""

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 from weft.graph.chains import Chain
-from weft.graph.rows_of_columns import rows_of_columns
 from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, TileGraph, Value, Write, dependence, names_of, uses
 from weft.loops.affine import Affine, affine
 from weft.loops.derivatives import Changes, contributions, is_unknown, passed_through, taken
@@ -85,8 +84,6 @@ class _Reverse:
     parts: dict[str, list[_Part]] = field(default_factory=dict)
     returned: dict[Expr, Write] = field(default_factory=dict)
     across: dict[str, Expr] = field(default_factory=dict)  # sums over axes of the batch, of these values
-    memory: list[Array] = field(default_factory=list)  # of which rows have a column
-    before: list[TileGraph] = field(default_factory=list)  # what finds that
     given: Expr | None = None  # whether a row has a column, of those that its bounds say
 
     def __post_init__(self) -> None:
@@ -441,9 +438,9 @@ class _Reverse:
         graphs += [self.graph("left", sides[False], reads, chain.axes)] if sides[False] else []
         graphs += [self.graph("once", once, reads, chain.axes)] if once else []
         right = self.asked(self.graph("right", sides[True], reads, self.turned)) if sides[True] else None
-        graphs += [*self.before, right] if right is not None else []
+        graphs += [right] if right is not None else []
         graphs += [self.graph("joined", last, joined, self.turned)] if last else []
-        return Gradients(tuple(graphs), (*arrays, *self.memory))
+        return Gradients(tuple(graphs), tuple(arrays))
 
     def of_rows(self, writes: list[Write]) -> list[Expr]:
         """The values of rows that are summed for what all rows have in common."""
@@ -582,8 +579,10 @@ class _Reverse:
         if not (columns.start == row.start == Const(0, INT64) and begin == [Ref(column.name, INT64)]):
             begin = [row.start, *begin]
         rows = Axis(row.name, _joined("max", begin), _joined("min", [row.stop, *(e.expr() for e in highs)]))
-        if of_data[True] or of_data[False]:
-            rows = self.told_by_data({**chain.axes, columns.name: columns, rows.name: rows}, of_data[True], of_data[False])
+        asked = [Op("le", (e, Ref(column.name, INT64)), BOOL) for e in of_data[True]]
+        asked += [Op("lt", (Ref(column.name, INT64), e), BOOL) for e in of_data[False]]
+        if asked:  # which data of each row tell: each is asked
+            self.given = reduce(_both, asked, None)
         out: dict[str, Axis] = {}
         for name, axis in chain.axes.items():
             if name == row.name:
@@ -599,19 +598,6 @@ class _Reverse:
             raise NotTiles(f"the bounds of {self.chain.column} are not the same for all of the batch")
         form = affine(e)
         return bool(made) or (self.chain.row in free_names(e) and (form is None or abs(form.coefficient(self.chain.row)) > 1))
-
-    def told_by_data(self, axes: Mapping[str, Axis], starts: list[Expr], stops: list[Expr]) -> Axis:
-        """The rows of a column, where each row is asked whether it has it."""
-        chain = self.chain
-        depends = frozenset().union(*map(self.axes_of, (*starts, *stops)))
-        batch = tuple(a for a in chain.sums.batch if a in depends)
-        told = rows_of_columns(self.function, axes, batch, chain.column, chain.row, starts, stops, self.names)
-        for value in told.values:
-            self.add(value)
-        own = {a: axes[a] for a in (*batch, chain.column, chain.row)}
-        self.before = [self.graph("which", [*told.bounds], {}, own), self.graph("gaps", [told.gaps], {}, own)]
-        self.memory, self.given = [*told.memory], told.given
-        return told.rows
 
     def asked(self, graph: TileGraph) -> TileGraph:
         """A graph of columns, whose sums are of rows that have these."""

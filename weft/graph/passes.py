@@ -42,6 +42,7 @@ from weft.loops.ir import (
     If,
     Let,
     Load,
+    Merge,
     Op,
     Ref,
     Round,
@@ -402,6 +403,14 @@ class _Passes:
             after = [self.names.fresh(r) for r in fold.results]
             body = self.carried(fold, over[1:], inner, states, after)
             nexts: tuple[Expr, ...] = tuple(Ref(n, e.type) for n, e in zip(after, inits, strict=True))
+        elif self.together and (own := _conditional(fold)) is not None:
+            condition, part = own
+            body = self.lets((condition,), inner)
+            asked, within = self.expr(condition, inner), dict(inner)
+            then = self.lets((part,), within)
+            (more,), name = changed(fold.algebra, states, [self.expr(part, within)]), self.names.fresh(fold.names[0])
+            body = (*body, If(asked, then, (), (Merge(name, more, states[0]),), fold.location))
+            nexts = (Ref(name, more.type),)
         else:
             body = self.lets(fold.parts, inner)
             nexts = changed(fold.algebra, states, [self.expr(e, inner) for e in fold.parts])
@@ -418,6 +427,14 @@ class _Passes:
         array = expanded(self.names.fresh(name), type_, found)
         self.memory.append(array)
         return Load(array.name, expanded_index(found, [Ref(a, INT64) for a in axes]), type_.opmath)
+
+
+def _conditional(fold: Fold) -> tuple[Expr, Expr] | None:
+    """The condition on which a sum has a part, and this."""
+    match fold.parts:
+        case (Op(name="where", args=(condition, part, Const(value=0))),) if fold.algebra == "sum":
+            return condition, part
+    return None
 
 
 def _from_nought(start: Expr) -> Expr:

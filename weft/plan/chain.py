@@ -38,6 +38,7 @@ REGISTERS_ASKING = {1: (240, 240), 2: (232, 40), 3: (152, 56)}
 # is told. Points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, MANY_LANES, MANY_WORDS, AXIS_WORDS, READ_WORDS = 20, 18, 16, 128, 16, 4, 8
 ASKING_WORDS = 10  # of several scores, where rows are asked for their columns, and sums come before the next scores
+SKIPPING_WORDS = 12  # of one score, where turns are left out
 # Of several scores: words of a thread for each read that rows have alone, which stay, and for each scalar; bytes of shared
 # memory for each read that columns have alone, of which a warpgroup has those of two turns.
 ROW_WORDS, SCALAR_WORDS, LINE_BYTES = 2, 2, 8
@@ -50,6 +51,8 @@ FILLED_ALONE = {1: 0.93, 2: 1.0, 3: 0.93}  # by warpgroups
 PLACES_OF_SEVERAL = [(2, 4), (2, 3), (1, 4), (1, 3), (1, 2)]
 # Columns of a page, that are whole lines of a swizzle: a multiple of so many.
 LEAST_PAGE = 8
+# Tiles of rows beyond which turns are rather left out than shared by several blocks, and columns of such a turn at the most.
+FEW_TILES, MOST_LEFT_OUT = 32, 128
 # Rows in all, and columns, at the most.
 MOST_TILES = 1 << 30
 # Cycles: of what is made of a score, by warpgroups that take turns at the tensor cores; of a product, of a turn besides, of a
@@ -75,7 +78,8 @@ RUN_OF_PARTS, PARTS_BLOCK, MOST_SHARING, FEWEST_SHARED = 8, 128, 8, 4
 class ChainPlan:
     """scores, sums: the two products, whose tiles are (rows, columns, points) and (rows, lanes, columns). A warpgroup has 64 of
     a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead, and rows, of so many tiles of
-    these. taken: blocks take tiles of rows as they have done others, and nobody knows before which. overlapped: the sums of a
+    these. taken: blocks take tiles of rows as they have done others, and nobody knows before which. skips: they leave turns out
+    in which no pair of a row and a column has the mask's condition, as a launch before tells. overlapped: the sums of a
     turn are multiplied together with the scores of the next one; else, if there are any, before them, so that both need not
     have registers. together: how many of a tile's rows there are; 0: all. parts: of the columns, which as many blocks
     fold. meeting: who combines what they leave. page: columns of a page, where they lie in such. same: operands of sums whose
@@ -86,6 +90,7 @@ class ChainPlan:
     sums: ProductPlan
     row_places: int = 1
     taken: bool = False
+    skips: bool = False
     overlapped: bool = True
     together: int = 0
     parts: int = 1
@@ -191,7 +196,9 @@ def plan_chain(
                 return None
     together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
     same = same_tiles(chain, scores, sums, extents)
-    whole = ChainPlan(scores, sums, together=together, asking=chain.asks_rows, row=chain.row, page=page, same=same)
+    skips = chain.mask is not None and not page and not together  # if no block shares a tile's columns
+    asking = chain.asks_rows or skips
+    whole = ChainPlan(scores, sums, together=together, asking=asking, row=chain.row, page=page, same=same)
     found = partial(_plans, chain, whole, points, lanes * bool(chain.sums.folds), machine)
     plans = list(found(SPARE_WORDS if chain.pages else 0)) or list(found(SPARE_WORDS))
     if not plans or together < 0 or chain.together is not None and not together:
@@ -239,7 +246,7 @@ def plan_chain(
         memory = alone * sum(b.bytes for b in brought(plan, chain) if not b.once)
         # more than one part where tiles of rows are too few to keep the device busy
         most = min(-(-columns // plan.sums.tile[2]), MOST_PARTS, MOST_WAVES * machine.multiprocessors // tiles)
-        most = 1 if several(chain) or chain.told_by_rows or leaning.alone else max(1, most)
+        most = 1 if several(chain) or chain.told_by_rows or leaning.alone or skips and tiles > FEW_TILES else max(1, most)
         costs.append((cycles(plan, each, memory), plan))
         for meeting in leaning.meetings:
             for parts in range(2, 1 + (min(most, machine.cluster) if meeting == "cluster" else most)):
@@ -252,10 +259,11 @@ def plan_chain(
     tiles = -(-rows // plan.step)
     # blocks stay, and go from tile to tile; where these differ, each takes the next one that nobody has
     number, alike = batch * tiles * plan.parts, chain.start == chain.stop == 0
-    taken = chain.bounded and not chain.pages and plan.parts == 1 and number > machine.multiprocessors
+    skips = skips and plan.parts == 1
+    taken = skips or chain.bounded and not chain.pages and plan.parts == 1 and number > machine.multiprocessors
     stay = (taken or alike) and plan.cluster == 1
     number = min(number, machine.multiprocessors) if stay else number
-    return replace(plan, sums=replace(plan.sums, vector=vector), taken=taken), number
+    return replace(plan, sums=replace(plan.sums, vector=vector), taken=taken, skips=skips), number
 
 
 def _fragments(chain: Chain, extents: Mapping[str, int]) -> int:
@@ -376,22 +384,25 @@ def _plans(
     lines = any(not s.along_points for s in plain.scores.staged[len(chain.scores.left) :])  # of 64 columns
     brought_alone = {o.name for p in (chain.scores, chain.sums) for o in p.operands}
     brought_alone |= {n for p in chain.pages for n in p.asked}
-    reads = sum(isinstance(v, Read) and v.name not in brought_alone for v in chain.values)
+    asked = set[str]()  # at the edges alone
+    if plain.asking and chain.mask is not None:
+        asked = {n for v in made_of(chain.sums, (chain.mask.condition,)) for n in names_of(v)}
+    reads = sum(isinstance(v, Read) and v.name not in brought_alone | asked for v in chain.values)
     made = made_of(chain.sums, (o.value for o in chain.sums.left))
     of_rows, of_columns = (
-        sum(isinstance(v, Read) and own in v.axes and other not in v.axes for v in made)
+        sum(isinstance(v, Read) and own in v.axes and other not in v.axes and v.name not in asked for v in made)
         for own, other in ((chain.row, chain.column), (chain.column, chain.row))
     )
     known = {*chain.axes, *(n for v in chain.values for n in names_of(v))}
     scalars = len({n for v in made if isinstance(v, Map) for n in free_names(v.value)} - known)
     more = AXIS_WORDS * max(0, len(chain.sums.batch) - 1) + READ_WORDS * reads
-    registers = REGISTERS_ASKING if plain.asking else REGISTERS
+    registers = REGISTERS_ASKING if chain.asks_rows else REGISTERS
     for groups in WARPGROUPS:
         for turn in TURNS_OF_SEVERAL if several(chain) else TURNS:
             if lines and turn % MATRIX_POINTS or plain.page and turn % plain.page and plain.page % turn:
                 continue
             rows = groups * FRAGMENT_ROWS
-            if plain.together > rows:
+            if plain.together > rows or asked and turn > MOST_LEFT_OUT:
                 continue
             scores = len(chain.scores.folds) * turn // 2
             words = scores + left * turn // 4 + sums * lanes // 2
@@ -410,7 +421,8 @@ def _plans(
                 places = PLACES_OF_SEVERAL
             else:
                 many = MANY_WORDS * max(0, lanes - MANY_LANES) // MANY_LANES
-                words += OTHER_WORDS + more + (BOUNDED_WORDS + lanes // BOUNDED_LANES if chain.bounded else many)
+                words += OTHER_WORDS + more + bool(asked) * SKIPPING_WORDS
+                words += BOUNDED_WORDS + lanes // BOUNDED_LANES if chain.bounded else many
                 if words > MOST_WORDS[groups] + (groups == 1) * spare_words:
                     continue
             for row_places, stages in places:
@@ -493,14 +505,37 @@ def chain_boxes(chain: Chain, plan: ChainPlan, arrays: Mapping[str, Geometry], e
     return tuple(boxes)
 
 
-def parts_of(chain: Chain, plan: ChainPlan, tiles: int) -> tuple[tuple[str, ScalarType, int], ...]:
-    """The memory that parts of rows are left in, of so many tiles, and where these are counted: name, type and elements."""
+def parts_of(chain: Chain, plan: ChainPlan, tiles: int, turns: int) -> tuple[tuple[str, ScalarType, int], ...]:
+    """The memory that parts of rows are left in, of so many tiles, and where these are counted: name, type and elements. turns:
+    of all of the batch, of which something is told.
+    """
     if plan.taken:
-        return (("tickets", INT32, 1),)
+        return (("tickets", INT32, 1), *((name, type_, turns) for name, type_ in (tables_of(chain) if plan.skips else ())))
     rows, lanes, _ = plan.sums.tile
     of_rows = [(f"{f.results[0]}.parts", f.types[0], tiles * plan.parts * rows) for f in (*chain.leading, *chain.following)]
     of_rows += [(f"{f.results[0]}.parts", f.types[0], tiles * plan.parts * rows * lanes) for f in chain.sums.folds]
     return (*of_rows, *([("tickets", INT32, tiles)] if plan.meeting == "tickets" else []))
+
+
+def tables_of(chain: Chain) -> tuple[tuple[str, ScalarType], ...]:
+    """What is told of each turn: the least and the largest of what the mask compares of columns, and of each in a bit whether
+    it is ordered, after the first one, whether what has to be finite is.
+    """
+    sides = [(f"{which}.{k}", e.type) for k, e in enumerate(chain.sides.columns) for which in ("least", "most")]
+    return (("told", INT32), *sides)
+
+
+def looked_at(chain: Chain, plan: ChainPlan) -> tuple[Brought, ...]:
+    """The tiles of a turn that are looked at for what is not finite: of operands of sums, or of scores that these have."""
+    own, wanted = brought(plan, chain), () if chain.mask is None else chain.mask.operands
+    asked = {b.of or b.operand.name for b in own if b.product is chain.sums and b.operand.name in wanted}
+    return tuple(b for b in own if not b.once and not b.of and b.operand.name in asked)
+
+
+def turns_of(chain: Chain, plan: ChainPlan, names: Mapping[str, int], arrays: Mapping[str, Geometry]) -> int:
+    """How many turns all of the batch have at the most."""
+    extents = _extents(chain, names, arrays, plan.page)
+    return math.prod(extents[a] for a in chain.sums.batch) * -(-extents[chain.column] // plan.sums.tile[2])
 
 
 def pieces_of(plan: ChainPlan) -> int:
