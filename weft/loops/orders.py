@@ -1,4 +1,5 @@
-"""The order of axes of arrays that keep a value of each iteration: that of the arrays that are read and written beside them.
+"""The order of axes of arrays that keep a value of each iteration: that of the arrays that are read and written beside them,
+where these have another axis last.
 
 Such an array has the axes of the loops around it, outermost first. Where memory has them in another order, as the channels of a
 time-major tensor, whose loop is around that of the steps, neighbours along it would lie far apart in what is kept alone.
@@ -16,7 +17,9 @@ Order = tuple[int, ...]
 
 
 def ordered_as_beside(function: Function) -> Function:
-    """The function, in which local arrays that are stored to once have their axes in the order of most of those beside them."""
+    """The function, in which local arrays that are stored to once have their axes in the order of most arrays beside them,
+    where the last axis of these is another one.
+    """
     accesses = collect(function.body)
     of: dict[str, list[Access]] = defaultdict(list)
     beside: dict[tuple[int, ...], list[tuple[str, ...]]] = defaultdict(list)
@@ -35,9 +38,9 @@ def ordered_as_beside(function: Function) -> Function:
                 axes = _variables(access)
                 others = beside[tuple(map(id, access.loops))] if axes is not None else []
                 votes.update(tuple(map(axes.index, o)) for o in others if axes is not None and {*o} == {*axes})
-            most, same = max(votes.values(), default=0), tuple(range(len(array.shape)))
-            if votes[same] < most:
-                orders[array.name] = next(o for o, n in votes.items() if n == most)
+            most = [o for o, n in votes.items() if n == max(votes.values())]
+            if most and all(o[-1] != len(array.shape) - 1 for o in most):
+                orders[array.name] = most[0]
     return _with_orders(function, orders) if orders else function
 
 
