@@ -227,14 +227,15 @@ def largest_of_rows(x, z):
 @weft.kernel
 def largest_of_all(x):
     n, m = x.shape
-    at = torch.empty(2, dtype=torch.int64)
-    best, a, b = -math.inf, -1, -1
+    at = torch.empty(3, dtype=torch.int64)
+    best, a, b, c = -math.inf, -1, -1, -1
     for i in range(n):
         for j in range(m):
             if x[i, j] > best:
-                best, a, b = x[i, j], i, j
+                best, a, b, c = x[i, j], i, j, i * m + j
     at[0] = a
     at[1] = b
+    at[2] = c
     return at
 
 

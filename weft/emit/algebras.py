@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from weft.emit.expressions import Printer, register_type
-from weft.graph.tile import Carried
+from weft.graph.tile import Axis, Carried
 from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, LINEAR, SELECT, segmented
-from weft.loops.ir import Ref
-from weft.loops.types import ScalarType
+from weft.loops.ir import Const, Expr, Op, Ref
+from weft.loops.types import INT64, ScalarType
 
 _ALGEBRA_TYPES = {
     "sum": "Sum", "product": "Product", "max": "Max", "min": "Min", "maximum": "Maximum", "minimum": "Minimum",
@@ -31,18 +34,30 @@ def algebra_type(name: str, type_: str) -> str:
     return f"weft::{_ALGEBRA_TYPES[name]}<{type_}>"
 
 
-def extremum_type(fold: Carried, index: str) -> str:
-    """The C++ type of an extremum with what goes with it, but for places: these are told by the one place, of type `index`."""
+def extremum_type(fold: Carried, index: str, axes: Mapping[str, Axis] = MappingProxyType({})) -> str:
+    """The C++ type of an extremum with what goes with it, but for places: these are told by the one place, of type `index`.
+    axes: those of its points, by name, where `is_place` shall know them.
+    """
     ties = fold.algebra.endswith("_last")
     flags = [fold.algebra.startswith("argmax"), ties != fold.reverse, ties]
-    types = [register_type(e.type) for k, e in enumerate(fold.inits) if k == 0 or not is_place(fold, k)]
+    types = [register_type(e.type) for k, e in enumerate(fold.inits) if k == 0 or not is_place(fold, k, axes)]
     return f"weft::Extremum<{', '.join([*('true' if f else 'false' for f in flags), index, *types])}>"
 
 
-def is_place(fold: Carried, k: int) -> bool:
-    """Whether the k-th value of an extremum's state is an axis of its points."""
+def is_place(fold: Carried, k: int, axes: Mapping[str, Axis] = MappingProxyType({})) -> bool:
+    """Whether the k-th value of an extremum's state is an axis of its points, or the place of a point among all of them."""
     part = fold.parts[k + 1] if k else None
-    return isinstance(part, Ref) and part.name in fold.over
+    return (isinstance(part, Ref) and part.name in fold.over) or (part is not None and part == place_among_all(fold, axes))
+
+
+def place_among_all(fold: Carried, axes: Mapping[str, Axis]) -> Expr | None:
+    """The place of a point among all of a fold over several axes, as programs write it; None where they do not begin at 0."""
+    if len(fold.over) < 2 or any(a not in axes or axes[a].start != Const(0, INT64) for a in fold.over):
+        return None
+    place: Expr = Ref(fold.over[0], INT64)
+    for name in fold.over[1:]:
+        place = Op("add", (Op("mul", (place, axes[name].stop), INT64), Ref(name, INT64)), INT64)
+    return place
 
 
 def join(algebra: str, type_: ScalarType) -> str:

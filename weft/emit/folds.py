@@ -86,7 +86,7 @@ def emit(
     if extrema:
         writer.line()
     for fold in extrema:
-        type_ = extremum_type(fold, "int32_t" if _few(function, sweeps, facts, fold) else "int64_t")
+        type_ = extremum_type(fold, "int32_t" if _few(function, sweeps, facts, fold) else "int64_t", arranged.axes)
         writer.line(f"using {_alias(fold)} = {type_};")
     for step, entry, launch in zip(launched, entries.of_folds(nest, sweeps, plan), launches, strict=True):
         writer.line()
@@ -777,7 +777,7 @@ class Entry(ValueBody):
         """What a thread has of a fold after one more point."""
         if fold.algebra not in EXTREMA:
             return f"{self.algebra(fold)}::combine({own}, {self.printer.value(fold.parts[0])})"
-        kept = [e for k, e in enumerate(fold.parts) if k < 2 or not is_place(fold, k - 1)]
+        kept = [e for k, e in enumerate(fold.parts) if k < 2 or not is_place(fold, k - 1, self.axes)]
         return f"{self.algebra(fold)}::next({', '.join([own, self.place_of_point(fold), *map(self.printer.exact, kept)])})"
 
     def place_of_point(self, fold: Fold) -> str:
@@ -797,15 +797,15 @@ class Entry(ValueBody):
         total, found = self.total(fold, own), self.fresh.fresh(f"{fold.names[0]}_total")
         self.writer.line(f"const auto {found} = {total};")
         results = [self.names[n] for n in fold.results]
-        kept = [r for k, r in enumerate(results) if not is_place(fold, k)]
+        kept = [r for k, r in enumerate(results) if not is_place(fold, k, self.axes)]
         places, rest = {}, f"{found}.column"
         for name in reversed(fold.over):
             start = self.axes[name].start
             own_place = rest if name == fold.over[0] else f"{rest} % {factor(self.counts[name])}"
             places[name] = own_place if start == ZERO else f"{self.printer.index(start, SUM)} + {own_place}"
             rest = f"{rest} / {factor(self.counts[name])}" if name != fold.over[0] else rest
-        moves = [f"{r} = {places[p.name]};" for k, r in enumerate(results) if k and isinstance(p := fold.parts[k + 1], Ref)
-                 and is_place(fold, k)]  # fmt: skip
+        told = [(r, fold.parts[k + 1]) for k, r in enumerate(results) if is_place(fold, k, self.axes)]
+        moves = [f"{r} = {places[p.name] if isinstance(p, Ref) else f'{found}.column'};" for r, p in told]
         applied = f"{self.algebra(fold)}::apply({', '.join([found, *kept])})"
         if not moves:
             self.writer.line(f"{applied};")

@@ -3,7 +3,7 @@
 
 using best_algebra = weft::Extremum<true, false, false, int32_t, float>;
 
-// kernels_of_folds.py:285: def below_the_largest(x):
+// kernels_of_folds.py:286: def below_the_largest(x):
 extern "C" __global__ void __launch_bounds__(128) below_the_largest(
     const weft::bfloat16* __restrict__ x,
     weft::bfloat16* __restrict__ t,
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(128) below_the_largest(
     for (int32_t chunk = 0; chunk < 4; ++chunk) {
         const int32_t j_run = chunk * 1024 + threadIdx.x * 8;
         if (j_run < m) {
-            // kernels_of_folds.py:292: if x[i, j] > best:
+            // kernels_of_folds.py:293: if x[i, j] > best:
             x_tile[chunk] = weft::fetch<8, 8>(x_i + j_run);
         }
     }
@@ -34,18 +34,18 @@ extern "C" __global__ void __launch_bounds__(128) below_the_largest(
     for (int32_t chunk = 0; chunk < 4; ++chunk) {
         const int32_t j_run = chunk * 1024 + threadIdx.x * 8;
         if (j_run < m) {
-            // kernels_of_folds.py:292: if x[i, j] > best:
+            // kernels_of_folds.py:293: if x[i, j] > best:
             float x_run[8];
             weft::unpack(x_tile[chunk], x_run);
             #pragma unroll
             for (int32_t v = 0; v < 8; ++v) {
                 const int64_t j = j_run + v;
-                // kernels_of_folds.py:291: for j in range(m):
+                // kernels_of_folds.py:292: for j in range(m):
                 best_own = best_algebra::next(best_own, j, x_run[v], true);
             }
         }
     }
-    // kernels_of_folds.py:291: for j in range(m):
+    // kernels_of_folds.py:292: for j in range(m):
     float best = -INFINITY;
     int64_t k_2 = int64_t(0);
     const auto best_total = weft::reduce<best_algebra, 128>(best_own, best_algebra_values[turn ^= 1]);
@@ -54,21 +54,21 @@ extern "C" __global__ void __launch_bounds__(128) below_the_largest(
     for (int32_t chunk = 0; chunk < 4; ++chunk) {
         const int32_t j_run = chunk * 1024 + threadIdx.x * 8;
         if (j_run < m) {
-            // kernels_of_folds.py:292: if x[i, j] > best:
+            // kernels_of_folds.py:293: if x[i, j] > best:
             float x_run_2[8];
             weft::unpack(x_tile[chunk], x_run_2);
             float t_run[8];
             #pragma unroll
             for (int32_t v = 0; v < 8; ++v) {
                 const int64_t j = j_run + v;
-                // kernels_of_folds.py:295: y[i, j] = x[i, j] - best if j != k else 1.0
+                // kernels_of_folds.py:296: y[i, j] = x[i, j] - best if j != k else 1.0
                 t_run[v] = j != k_2 ? x_run_2[v] - best : 1.0f;
             }
             weft::store<8>(t_i + j_run, t_run);
         }
     }
     if (threadIdx.x == 0) {
-        // kernels_of_folds.py:296: at[i] = k
+        // kernels_of_folds.py:297: at[i] = k
         t_1_i[0] = k_2;
     }
 }

@@ -55,16 +55,20 @@ extern "C" __global__ void __launch_bounds__(256) largest_of_all(
     float best = -INFINITY;
     int64_t a = int64_t(-1);
     int64_t b = int64_t(-1);
+    int64_t c = int64_t(-1);
     __shared__ best_algebra::Value best_scratch[8];
     const auto best_total = weft::reduce<best_algebra, 256>(best_own, best_scratch);
     if (best_algebra::apply(best_total, best)) {
         a = best_total.column / m;
         b = best_total.column % m;
+        c = best_total.column;
     }
     if (threadIdx.x == 0) {
         // kernels_of_folds.py:236: at[0] = a
         at[0] = a;
         // kernels_of_folds.py:237: at[1] = b
         at[1] = b;
+        // kernels_of_folds.py:238: at[2] = c
+        at[2] = c;
     }
 }

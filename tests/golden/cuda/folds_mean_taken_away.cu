@@ -2,7 +2,7 @@
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
-// kernels_of_folds.py:323: def mean_taken_away(x):
+// kernels_of_folds.py:324: def mean_taken_away(x):
 extern "C" __global__ void __launch_bounds__(256) mean_taken_away_parts(
     const float* __restrict__ x,
     float* __restrict__ y,
@@ -18,9 +18,9 @@ extern "C" __global__ void __launch_bounds__(256) mean_taken_away_parts(
     float s_own = weft::Sum<float>::identity();
     #pragma unroll 8
     for (int64_t i_j = part * 256 + threadIdx.x; i_j < n * m; i_j += parts * 256) {
-        // kernels_of_folds.py:329: s += x[i, j]
+        // kernels_of_folds.py:330: s += x[i, j]
         const float x_value = x[i_j];
-        // kernels_of_folds.py:327: for i in range(n):
+        // kernels_of_folds.py:328: for i in range(n):
         s_own = weft::Sum<float>::combine(s_own, x_value);
     }
     __shared__ float s_scratch[8];
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(256) mean_taken_away_parts(
     if (threadIdx.x == 0) s_parts[part] = s_total;
 }
 
-// kernels_of_folds.py:323: def mean_taken_away(x):
+// kernels_of_folds.py:324: def mean_taken_away(x):
 extern "C" __global__ void __launch_bounds__(256) mean_taken_away(
     const float* __restrict__ x,
     float* __restrict__ y,
@@ -46,15 +46,15 @@ extern "C" __global__ void __launch_bounds__(256) mean_taken_away(
         s_own = weft::Sum<float>::combine(s_own, s_parts[other]);
     }
     __shared__ float s_scratch[8];
-    // kernels_of_folds.py:327: for i in range(n):
+    // kernels_of_folds.py:328: for i in range(n):
     const float s = weft::reduce<weft::Sum<float>, 256>(s_own, s_scratch);
-    // kernels_of_folds.py:330: mean = s / (n * m)
+    // kernels_of_folds.py:331: mean = s / (n * m)
     const float mean = s / float(n * m);
     #pragma unroll 8
     for (int64_t i_j = part * 256 + threadIdx.x; i_j < n * m; i_j += parts * 256) {
-        // kernels_of_folds.py:329: s += x[i, j]
+        // kernels_of_folds.py:330: s += x[i, j]
         const float x_value = x[i_j];
-        // kernels_of_folds.py:333: y[i, j] = x[i, j] - mean
+        // kernels_of_folds.py:334: y[i, j] = x[i, j] - mean
         y[i_j] = x_value - mean;
     }
 }
