@@ -415,3 +415,41 @@ def up_to_their_own(x, w, g):
 def test_rows_with_points_of_their_own_are_in_no_packets() -> None:
     report = up_to_their_own.check("float32[40,32]", "float32[3,40]", "float32[3,40]")
     assert report.ok and not report.findings, report.text()
+
+
+@weft.kernel
+def from_below_0(x):
+    n, m, length = x.shape
+    y = torch.empty(n - 2, m - 2)
+    for i in range(n - 2):
+        for j in range(m - 2):
+            s = 0.0
+            for a in range(-1, 2):
+                for b in range(-1, 2):
+                    for c in range(length):
+                        s += x[i + 1 + a, j + 1 + b, c] * (a + b)
+            y[i, j] = s
+    return y
+
+
+@weft.kernel
+def columns_of_ranges(x, starts):
+    y = torch.empty(x.shape[1])
+    for d in range(x.shape[1]):
+        s = 0.0
+        for r in range(starts.shape[0] - 1):
+            for k in range(starts[r], starts[r + 1]):
+                s += x[k, d] * (r + 1)
+        y[d] = s
+    return y
+
+
+def test_loops_that_a_fold_goes_through_at_once_may_begin_below_0() -> None:
+    report = from_below_0.check("float32[3,4,70]")
+    assert report.ok and not report.findings, report.text()
+
+
+def test_ranges_that_another_folded_loop_tells_are_gone_through_inside_of_it() -> None:
+    x = torch.randn(20, 40, generator=torch.Generator().manual_seed(0))
+    report = columns_of_ranges.check(x, torch.tensor([0, 3, 3, 10, 20]))
+    assert report.ok and not report.findings, report.text()

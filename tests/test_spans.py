@@ -1,5 +1,5 @@
-"""Gradients of what is read by functions of single variables (resized, reflected, repeated images): an element asks the
-iterations between the least and the largest that read it.
+"""Gradients of what is read by functions of single variables (resized, reflected, repeated images), and of these and of
+places in windows: an element asks the iterations between the least and the largest that read it.
 """
 
 from __future__ import annotations
@@ -71,6 +71,43 @@ def repeated_ends(x, pad: int):
     return y
 
 
+@weft.kernel
+def windows_at_ends(x):
+    """Places in windows that end with the image; what is handed back is chosen in each window."""
+    height, width = x.shape
+    y = torch.empty_like(x)
+    for i in range(height):
+        for j in range(width):
+            w = torch.empty(9)
+            for a in range(3):
+                for b in range(3):
+                    w[a * 3 + b] = x[min(max(i + a - 1, 0), height - 1), min(max(j + b - 1, 0), width - 1)]
+            m = 0.0
+            for p in range(9):
+                below = 0
+                for q in range(9):
+                    if w[q] < w[p] or (w[q] == w[p] and q < p):
+                        below += 1
+                if below == 4:
+                    m = w[p].clone()
+            y[i, j] = m
+    return y
+
+
+@weft.kernel
+def blurred_at_ends(x):
+    height, width = x.shape
+    y = torch.empty_like(x)
+    for i in range(height):
+        for j in range(width):
+            s = 0.0
+            for a in range(-1, 2):
+                for b in range(-1, 2):
+                    s += x[min(max(i + a, 0), height - 1), min(max(j + b, 0), width - 1)] * (a + 2)
+            y[i, j] = s
+    return y
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "larger": (nearest, (R(4, 5), 9, 11)),
     "smaller": (nearest, (R(7, 8), 3, 5)),
@@ -79,6 +116,9 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "reflected": (reflected, (R(2, 6), 3)),
     "reflected twice": (reflected, (R(2, 4), 5)),
     "ends": (repeated_ends, (R(5), 4)),
+    "windows at ends": (windows_at_ends, (R(4, 5),)),
+    "windows around": (blurred_at_ends, (R(3, 4),)),
+    "windows wider than the image": (windows_at_ends, (R(1, 2),)),
 }
 
 
@@ -89,11 +129,12 @@ def test_gradients_are_those_of_the_loops(name: str) -> None:
 
 
 def test_the_kernels_compute_what_the_loops_do() -> None:
-    report = reflected.check(R(2, 6), 3, gradients=True)
-    assert not report.findings and report.ok, str(report)
+    for kernel, args in (CASES["reflected"], CASES["windows around"]):
+        report = kernel.check(*args, gradients=True)
+        assert not report.findings and report.ok, str(report)
 
 
-@pytest.mark.parametrize("name", ["larger", "bilinear", "reflected", "ends"])
+@pytest.mark.parametrize("name", ["larger", "bilinear", "reflected", "ends", "windows at ends", "windows around"])
 def test_nothing_is_sorted(name: str) -> None:
     kernel, args = CASES[name]
     found = schedule(adjoint(function_of(kernel, args), ("x",)))

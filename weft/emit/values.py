@@ -55,6 +55,8 @@ class ValueBody(Body):
         for k in range(len(axes) - 1, -1, -1):
             own = f"{rest} % {counts[axes[k].name]}" if k else rest
             start = self.printer.index(axes[k].start, SUM)
+            if start.startswith("-"):  # a place may be counted in 32 bits, without signs
+                own = f"int64_t({own})"
             lines.append(f"{const}int64_t {self.declare(axes[k].name)} = {own if start == '0' else f'{start} + {own}'};")
             rest = f"{rest} / {counts[axes[k].name]}"
         for text in reversed(lines):

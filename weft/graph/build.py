@@ -405,7 +405,8 @@ class Builder:
         """Whether data decide if a subscript is inside its array: by its value, or by whether it is evaluated."""
         if array in self.function.checked:
             return True
-        asked = [a for a, i in enumerate(index) if (array, a) not in self.function.sized.axes or affine(i) is not None]
+        told = self.function.sized.axes
+        asked = [a for a, i in enumerate(index) if (array, a) not in told or (affine(i) is not None and not self.by_data(i))]
         forms = [affine(index[a]) for a in asked]
         if None in forms:
             return True
@@ -421,6 +422,10 @@ class Builder:
         own, shape = (tuple(e[a] for a in asked) for e in (index, self.arrays[array].shape))
         access = Access(array, tuple(forms), own, False, self.domain(names), (), 0, None)
         return self.polyhedra.outside(access, shape) is not None
+
+    def by_data(self, index: Expr) -> bool:
+        """Whether a subscript is of axes whose bounds data decide."""
+        return any(self.ragged(a.name) for a in self.axes.axes if a.name in free_names(index))
 
     def ragged(self, axis: str) -> bool:
         """Whether data decide the bounds of an axis."""

@@ -128,7 +128,7 @@ def _sweeps(graph: TileGraph, moving: Mapping[str, Repair]) -> Sweeps:
     for fold in folds:
         if fold.algebra not in (*ALGEBRAS, *EXTREMA):
             raise NotTiles(f"{fold.results[0]} is folded by {fold.algebra}", fold.location)
-        if fold.algebra in EXTREMA and any(_depend(a, fold.over, axes) for a in fold.over):
+        if fold.algebra in EXTREMA and any(_depend(a, fold.over, graph, axes) for a in fold.over):
             raise NotTiles(f"{fold.results[0]} is found over axes that bound each other", fold.location)
         if set(fold.axes) != common:
             remedy = "store it in an array, and go on in loops after it"
@@ -160,7 +160,7 @@ def _sweeps(graph: TileGraph, moving: Mapping[str, Repair]) -> Sweeps:
         raise NotTiles("arrays are read and written over different axes")
     found = [
         tuple(
-            Sweep(over, _depend(over[-1], over, axes), tuple(f), tuple(w), tuple(moving[n] for n in _results(f) if n in beside))
+            Sweep(over, _depend(over[-1], over, graph, axes), tuple(f), tuple(w), _moved(f, moving, beside))
             for over, (f, w) in stage.items()
         )
         for stage in stages
@@ -169,18 +169,25 @@ def _sweeps(graph: TileGraph, moving: Mapping[str, Repair]) -> Sweeps:
     return Sweeps(axes, rows, values, tuple(s for s in found if s), tuple(last), apart)
 
 
+def _moved(folds: Iterable[Fold], moving: Mapping[str, Repair], beside: Collection[str]) -> tuple[Repair, ...]:
+    return tuple(moving[n] for n in _results(folds) if n in beside)
+
+
 def _over(names: Iterable[str], graph: TileGraph, axes: Mapping[str, Axis]) -> tuple[str, ...]:
     """Axes in their order. Raises NotTiles where others than the fastest are bounded by one another, or by what varies."""
     wanted = set(names)
     over = tuple(a for a in axes if a in wanted)
     for name in over[:-1]:
-        if _depend(name, over, axes):
+        if _depend(name, over, graph, axes):
             raise NotTiles(f"the bounds of {name} depend on other axes")
     return over
 
 
-def _depend(name: str, over: Iterable[str], axes: Mapping[str, Axis]) -> bool:
-    return any(free_names(e) & set(over) for e in _bounds((name,), axes))
+def _depend(name: str, over: Iterable[str], graph: TileGraph, axes: Mapping[str, Axis]) -> bool:
+    """Whether the bounds of an axis depend on others, or on values that differ along them."""
+    told = {n for e in _bounds((name,), axes) for n in free_names(e)}
+    told |= {a for n in told & graph.made.keys() for a in graph.made[n].axes}
+    return bool(told & set(over))
 
 
 def _bounds(over: Iterable[str], axes: Mapping[str, Axis]) -> tuple[Expr, ...]:
@@ -206,7 +213,7 @@ def _levels(
             repair = moving.get(value.results[0])
             if repair is not None and level == 1 + levels[repair.extremum]:
                 others = {n for n in _folds_of(graph, value) if levels[n] == levels[repair.extremum]}
-                if others == {repair.extremum} and not _depend(value.over[-1], value.over, axes):
+                if others == {repair.extremum} and not _depend(value.over[-1], value.over, graph, axes):
                     beside.add(value.results[0])
                     level -= 1
         levels |= dict.fromkeys(names_of(value), level)

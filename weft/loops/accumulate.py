@@ -1007,8 +1007,8 @@ def often(function: Function, target: str) -> list[Site]:
 
 def _by_spans(function: Function, target: str, names: Names) -> Function:
     """Let elements gather from sites of which each subscript is a function of a variable of its own (`i * h // height`,
-    `int(u)`, `abs(i - pad)`): the subscripts, and of each element the least and the largest iteration, are found first, once,
-    and those between are asked.
+    `int(u)`, `abs(i - pad)`), or of that and of places in a window (`max(i + a - 1, 0)`): the subscripts, and of each element
+    the least and the largest iteration, are found first, once, and those between are asked.
     """
     settled, tops = Settled(function), dict[int, list[_Spanned]]()
     for site in often(function, target):
@@ -1020,25 +1020,26 @@ def _by_spans(function: Function, target: str, names: Names) -> Function:
         spans: dict[tuple[Expr, ...], _Span] = {}
         nests: list[Stmt] = []
         for one in sites:
-            for axis, (loop, subscript) in one.functions.items():
+            for axis, (loop, subscript, around) in one.functions.items():
                 extent = function.array(target).shape[axis]
-                key = substitute(subscript, {loop.var: Ref("", INT64)}), loop.start, loop.stop, extent
+                own = (*around, loop)
+                bare = substitute(subscript, {f.var: Ref(str(k), INT64) for k, f in enumerate(own)})
+                key = bare, extent, *(e for f in own for e in (f.start, f.stop))
                 if key not in spans:
-                    spans[key] = _Span.made(function, loop, extent, names)
-                    nests += spans[key].found(loop, subscript, names)
+                    spans[key] = _Span.made(function, loop, around, extent, names)
+                    nests += spans[key].found(loop, around, subscript, names)
                     arrays += spans[key].arrays
                 one.spans[axis] = spans[key]
         for one in sites:
-            nests.append(_gathering(function, one, names))
-            edit.instead[id(one.site.store)] = []
+            nests.append(_gathering(function, one, names, edit, arrays))
         edit.after.setdefault(top, []).extend(nests)
     return replace(function, body=edit.apply(function.body), arrays=tuple(arrays))
 
 
 @dataclass(frozen=True)
 class _Span:
-    """What a subscript is in each iteration of a loop, and the least and the largest iteration of each element: of one without
-    any, none is between them.
+    """What a subscript is in each iteration of a loop, and the least and the largest iteration of each element, of one without
+    any none between them: for each place in a window, if it hangs on any.
     """
 
     at: Array
@@ -1047,12 +1048,12 @@ class _Span:
     reach: tuple[Extent, ...]
 
     @staticmethod
-    def made(function: Function, loop: For, extent: Expr, names: Names) -> _Span:
-        reach = extents(function, (loop,))
-        assert reach is not None, "the bounds of the loop are of sizes"
+    def made(function: Function, loop: For, places: tuple[For, ...], extent: Expr, names: Names) -> _Span:
+        reach = extents(function, (*places, loop))
+        assert reach is not None, "the bounds of the loops are of sizes"
         at = expanded(names.fresh(f"{loop.var}_at"), INT64, reach)
         first, last = (
-            Array(names.fresh(f"{loop.var}_{name}"), INT64, (extent,), "local", Const(fill, INT64))
+            Array(names.fresh(f"{loop.var}_{name}"), INT64, (*at.shape[:-1], extent), "local", Const(fill, INT64))
             for name, fill in (("first", 1 << 62), ("last", -1))
         )
         return _Span(at, first, last, reach)
@@ -1061,33 +1062,47 @@ class _Span:
     def arrays(self) -> tuple[Array, ...]:
         return self.at, self.first, self.last
 
-    def of(self, var: Expr) -> Load:
+    def of(self, var: Expr, places: Iterable[Expr]) -> Load:
         """The subscript of an iteration."""
-        return Load(self.at.name, expanded_index(self.reach, (var,)), INT64)
+        return Load(self.at.name, expanded_index(self.reach, (*places, var)), INT64)
 
-    def found(self, loop: For, subscript: Expr, names: Names) -> tuple[Stmt, ...]:
-        one, other = Ref(names.fresh(loop.var), INT64), Ref(names.fresh(loop.var), INT64)
-        told = Store(self.at.name, self.of(one).index, substitute(subscript, {loop.var: one}), loop.location)
-        at = self.of(other)
+    def end(self, which: Array, element: Expr, places: Iterable[Expr]) -> Load:
+        """The least or the largest iteration of an element."""
+        return Load(which.name, (*expanded_index(self.reach[:-1], tuple(places)), element), INT64)
+
+    def found(self, loop: For, places: tuple[For, ...], subscript: Expr, names: Names) -> tuple[Stmt, ...]:
+        (one, *own), (other, *others) = ([Ref(names.fresh(f.var), INT64) for f in (loop, *places)] for _ in range(2))
+        known: dict[str, Expr] = {f.var: ref for f, ref in zip((loop, *places), (one, *own), strict=True)}
+        told = Store(self.at.name, self.of(one, own).index, substitute(subscript, known), loop.location)
+        at = self.of(other, others)
         ends = tuple(
-            Store(a.name, (at,), Op(how, (Load(a.name, (at,), INT64), other), INT64), loop.location)
+            Store(a.name, end.index, Op(how, (end, other), INT64), loop.location)
             for a, how in ((self.first, "min"), (self.last, "max"))
+            for end in (self.end(a, at, others),)
         )
         # where other loops have no iteration, it may be none of the array's
-        inside = If(between(at, _ZERO, self.first.shape[0]), ends, (), (), loop.location)
-        return (
+        inside = If(between(at, _ZERO, self.first.shape[-1]), ends, (), (), loop.location)
+        made: tuple[Stmt, ...] = (
             replace(loop, var=one.name, carries=(), body=(told,)),
-            replace(loop, var=other.name, carries=(), body=(inside,), apart=True),
+            replace(loop, var=other.name, carries=(), body=(inside,), apart=not places),
         )
+        for k, f in reversed([*enumerate(places)]):
+            made = tuple(
+                replace(f, var=refs[k].name, carries=(), body=(s,), apart=k == 0 and refs is others)
+                for s, refs in zip(made, (own, others), strict=True)
+            )
+        return made
 
 
 @dataclass(frozen=True)
 class _Spanned:
-    """A site whose axes are functions of a loop's variable, or variables by themselves; the spans of the functions."""
+    """A site whose axes are functions of a loop's variable, and of places in windows, or variables by themselves; the spans of
+    the functions.
+    """
 
     site: Site
     closure: Closure
-    functions: Mapping[int, tuple[For, Expr]]
+    functions: Mapping[int, tuple[For, Expr, tuple[For, ...]]]
     plain: Mapping[int, For]
     spans: dict[int, _Span] = field(default_factory=dict)
 
@@ -1095,8 +1110,8 @@ class _Spanned:
 def _spanned(function: Function, site: Site, settled: Settled) -> _Spanned | None:
     lets = {s.name: s.value for step in site.path for s in step.before if isinstance(s, Let)}
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
-    loops = {f.var: f for f in site.loops}
-    functions: dict[int, tuple[For, Expr]] = {}
+    loops = {f.var: _upwards(f) for f in site.loops}
+    functions: dict[int, tuple[For, Expr, tuple[For, ...]]] = {}
     plain: dict[int, For] = {}
     told = set[str]()
     if any(isinstance(step.stmt, If) for step in site.path):
@@ -1105,26 +1120,40 @@ def _spanned(function: Function, site: Site, settled: Settled) -> _Spanned | Non
         while named := free_names(i) & lets.keys():
             i = substitute(i, {n: lets[n] for n in named})
         own = free_names(i) & loops.keys()
-        if len(own) != 1 or not free_names(i) <= fixed | own or own & told or free_arrays(i):
+        if not own or not free_names(i) <= fixed | own or own & told or free_arrays(i):
             return None
         told |= own
-        loop = loops[next(iter(own))]
+        extent = function.array(site.store.array).shape[axis]
+        long = [f for v, f in loops.items() if v in own and (len(own) == 1 or as_long(function, f, extent))]
+        if len(long) != 1:
+            return None
+        (loop,) = long
         if i == Ref(loop.var, INT64):
             plain[axis] = loop
         elif _tame(i, loop.var):
-            functions[axis] = loop, i
+            functions[axis] = loop, i, tuple(f for v, f in loops.items() if v in own and f is not loop)
         else:
             return None
     closure = Closure(site, 0, settled)
-    if not functions or closure.spills or not closure.repeatable:
+    if not functions:
         return None
-    if told == loops.keys() and all(affine(i) is not None for _, i in functions.values()):
+    if told == loops.keys() and all(affine(i) is not None for _, i, _ in functions.values()):
         return None  # each iteration adds to an element of its own
-    if any(f.step != 1 or not free_names(f.start) | free_names(f.stop) <= fixed for f in site.loops):
+    if any(f.step != 1 or not free_names(f.start) | free_names(f.stop) <= fixed for f in loops.values()):
         return None
-    around = [f for f in site.loops if f.var in told]
+    if extents(function, site.loops) is None:
+        return None
+    around = [f for f in loops.values() if f.var in told]
     sure = all(in_range(Ref(f.var, INT64), function.array(site.store.array).shape[a], around) for a, f in plain.items())
     return _Spanned(site, closure, functions, plain) if sure else None
+
+
+def _upwards(loop: For) -> For:
+    """A loop whose iterations are in ascending order, if it goes down by one."""
+    if loop.step != -1:
+        return loop
+    start, stop = (fold(add(e, Const(1, INT64))) for e in (loop.stop, loop.start))
+    return replace(loop, start=start, stop=stop, step=1)
 
 
 def _tame(e: Expr, var: str) -> bool:
@@ -1146,16 +1175,18 @@ def _tame(e: Expr, var: str) -> bool:
     return False
 
 
-def _gathering(function: Function, one: _Spanned, names: Names) -> Stmt:
+def _gathering(function: Function, one: _Spanned, names: Names, edit: Edit, arrays: list[Array]) -> Stmt:
     """A nest over elements, each of which sums what the iterations in its spans add to it."""
     site, shape = one.site, function.array(one.site.store.array).shape
-    known: dict[str, Expr] = {}
     index: list[Expr] = []
     over: list[For] = []
-    within: list[For] = []
     here: list[Expr] = []
+    windows = [f for _, _, places in one.functions.values() for f in places]
+    known: dict[str, Expr] = {f.var: Ref(names.fresh(f.var), INT64) for f in windows}
+    within = [replace(f, var=_name_of(known[f.var]), carries=(), body=()) for f in windows]
     for axis, extent in enumerate(shape):
         loop, *function_of = one.functions.get(axis) or (one.plain[axis],)
+        places = [known[f.var] for f in one.functions[axis][2]] if function_of else []
         element = Ref(names.fresh(loop.var), INT64)
         index.append(element)
         over.append(For(element.name, _ZERO, extent, 1, (), (), location=loop.location))
@@ -1165,16 +1196,20 @@ def _gathering(function: Function, one: _Spanned, names: Names) -> Stmt:
         var = Ref(names.fresh(loop.var), INT64)
         known[loop.var] = var
         span = one.spans[axis]
-        first, last = (Load(a.name, (element,), INT64) for a in (span.first, span.last))
-        past = Op("add", (last, Const(1, INT64)), INT64)
+        # iterations of the loop, as its bounds tell: no subscript of what they read is looked at
+        first = Op("max", (span.end(span.first, element, places), loop.start), INT64)
+        last = Op("add", (span.end(span.last, element, places), Const(1, INT64)), INT64)
+        past = Op("min", (last, loop.stop), INT64)
         within.append(For(var.name, first, past, 1, (), (), location=loop.location))
-        here.append(Op("eq", (span.of(var), element), BOOL))
-    for loop in site.loops:
+        here.append(Op("eq", (span.of(var, places), element), BOOL))
+    for loop in map(_upwards, site.loops):
         if loop.var not in known:
             var = Ref(names.fresh(loop.var), INT64)
             known[loop.var] = var
             within.append(replace(loop, var=var.name, carries=(), body=()))
-    made, value = one.closure.repeat(known, names)
+    again = repeated(function, one.closure, False, known, names, edit, arrays, {}, None, ())
+    assert again is not None, "the bounds of the loops are of sizes"
+    made, value = again
     merge = Merge(names.fresh(f"{site.store.array}_part"), value, number(0, value.type))
     statements: list[Stmt] = [If(all_of(here), tuple(made), (), (merge,), site.store.location)]
     value = Ref(merge.name, merge.type)
@@ -1487,6 +1522,11 @@ def has_state_arrays(loop: For) -> bool:
     """Whether iterations of a loop store to the same elements, and not just add to them."""
     stores = [s for s in walk(loop.body) if isinstance(s, Store) and accumulation(s) is None]
     return any(not any(loop.var in free_names(i) for i in s.index) for s in stores)
+
+
+def _name_of(variable: Expr) -> str:
+    assert isinstance(variable, Ref)
+    return variable.name
 
 
 def _names_of(summed: tuple[For, ...], sums: list[str]) -> dict[str, Expr]:

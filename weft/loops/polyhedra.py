@@ -194,24 +194,23 @@ class System:
             self.lines += [f"{symbol} >= 0", *(f"{symbol} < {limit}" for limit in limits if limit is not None)]
         signs = (">=", "<") if loop.step > 0 else ("<=", ">")
         for sign, limit in zip(signs, (loop.start, loop.stop), strict=True):
-            if (lines := self._beside(symbol, sign, limit, rename)) is None:
-                self.exact = False
-            else:
-                self.lines += lines
+            self.lines += self._beside(symbol, sign, limit, rename)
         if abs(loop.step) != 1 and (low := self.bound(loop.start, rename)) is not None:
             self._fresh += 1
             k = f"k{self._fresh}"
             self.lines.append(f"exists ({k} : {symbol} - ({low}) = {abs(loop.step)}*{k})")
 
-    def _beside(self, symbol: str, sign: str, limit: Expr, rename: dict[str, str]) -> list[str] | None:
-        """isl's texts of where a dimension lies beside a bound of its loop; None for a bound that it cannot be told. No less
-        than the largest of some is no less than each: isl would part the set by which of them it is.
+    def _beside(self, symbol: str, sign: str, limit: Expr, rename: dict[str, str]) -> list[str]:
+        """isl's texts of where a dimension lies beside a bound of its loop, as far as it can be told that. No less than the
+        largest of some is no less than each: isl would part the set by which of them it is.
         """
         if isinstance(limit, Op) and limit.name == ("max" if sign[0] == ">" else "min"):
-            each = [self._beside(symbol, sign, one, rename) for one in limit.args]
-            return None if None in each else [line for lines in each if lines is not None for line in lines]
+            return [line for one in limit.args for line in self._beside(symbol, sign, one, rename)]
         text = self.bound(limit, rename)
-        return None if text is None else [f"{symbol} {sign} {text}"]
+        if text is None:
+            self.exact = False
+            return []
+        return [f"{symbol} {sign} {text}"]
 
     def add_segments(self, a: For, b: For, rename_a: dict[str, str], rename_b: dict[str, str]) -> None:
         """That ranges of different owners have no number in common, where two loops have ranges of one kind."""

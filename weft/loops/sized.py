@@ -197,7 +197,8 @@ class _Writer:
                     self.end(f"{end} of {stmt.var}", self.expr(e, loops, guard), loops, guard)
                     for end, e in (("start", stmt.start), ("stop", stmt.stop))
                 )
-                ends = [self.written_out(e) for e in (start, stop)]
+                low, high = ("max", "min") if stmt.step > 0 else ("min", "max")
+                ends = self.limit(start, low), self.limit(stop, high)
                 carries = tuple(replace(c, init=self.expr(c.init, loops, guard)) for c in stmt.carries)
                 inside = loops
                 if is_bound(start, self.sums) and is_bound(stop, self.sums):
@@ -219,6 +220,14 @@ class _Writer:
             return value
         self.known[name] = unchecked(out)
         return unchecked(value)
+
+    def limit(self, e: Expr, how: str) -> Expr | None:
+        """A bound of a loop as far as it is told: of the largest or the smallest of several, those that are."""
+        out = self.written_out(e)
+        if out is None and isinstance(e, Op) and e.name == how:
+            told = [x for a in e.args if (x := self.limit(a, how)) is not None]
+            return told[0] if len(told) == 1 else None
+        return out
 
     def end(self, name: str, e: Expr, loops: tuple[For, ...], guard: Guard) -> Expr:
         """A bound of a loop, without the checks of which a call is asked."""
