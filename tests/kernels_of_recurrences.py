@@ -35,6 +35,25 @@ def last_states(x, w, first):
     return y, last, peaks
 
 
+@weft.kernel
+def rotating(u, real, imaginary):
+    """Complex states by their parts, each of which needs the other one."""
+    rows, length = u.shape
+    y = torch.empty_like(u)
+    for r in range(rows):
+        for l in range(length):
+            y[r, l] = 0.0
+        for n in range(real.shape[1]):
+            a = 0.0
+            b = 0.0
+            for l in range(length):
+                turned = real[r, n] * a - imaginary[r, n] * b + u[r, l]
+                b = real[r, n] * b + imaginary[r, n] * a
+                a = turned
+                y[r, l] += a - b
+    return y
+
+
 def tokens(heads: int, length: int, width: int, lanes: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
     """Arguments of a gated delta rule; of linear attention all but the last one."""
     torch.manual_seed(0)

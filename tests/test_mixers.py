@@ -103,7 +103,7 @@ CASES: dict[str, tuple[Any, Any]] = {
     ),
     "two scans of two values each, of which both may overflow": (
         diagonal,
-        lambda: (_of(1, 2, 70), *(_of(2, 3) for _ in range(4))),
+        lambda: (_of(1, 5, 70), *(_of(5, 3) for _ in range(4))),
     ),
     "rows that begin between packets": (from_the_diagonal, lambda: (_of(7, 64).double(),)),
     "a read on a condition, of another row at each point": (beyond_the_diagonal, lambda: (_of(7, 33), _of(33))),

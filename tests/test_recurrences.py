@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.kernels_of_recurrences import in_steps, last_states, tokens
+from tests.kernels_of_recurrences import in_steps, last_states, rotating, tokens
 from weft.compiler import planning
 from weft.kernels import gated_delta_rule, linear_attention
 from weft.plan.recurrence import RecurrencePlan
@@ -42,6 +42,12 @@ def test_scans_whose_reads_lie_apart_from_point_to_point() -> None:
     assert isinstance(plan_of(linear_attention, *specs(16, 120)[:4]), RecurrencePlan)
     along = f":({16 * 120 * 64},{120 * 64},1,120)"
     assert isinstance(plan_of(linear_attention, *specs(16, 120, strides=along)[:4]), StatePlan)
+
+
+def test_points_of_states_that_need_each_other_are_composed_where_rows_are_few() -> None:
+    """What several points do to them are matrices."""
+    assert isinstance(plan_of(rotating, "float32[8192,4096]", *("float32[8192,32]",) * 2), RecurrencePlan)
+    assert isinstance(plan_of(rotating, "float32[64,4096]", *("float32[64,32]",) * 2), StatePlan)
 
 
 def test_rows_of_more_states_than_a_warp_has_room_for() -> None:

@@ -19,6 +19,7 @@ from weft.graph.scans import Scanned
 from weft.graph.state_scans import StateScans
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Read
+from weft.loops.algebra.table import LINEAR
 from weft.loops.ir import For, Function, free_names
 from weft.loops.schedule import Nest
 from weft.loops.steps import Ranges, bounds
@@ -105,7 +106,8 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     chained = _plan_chain(where, analysis.lowered[nest].chain, facts, used, names)
     grown = _plan_outer(where, nest, facts, names)
     ordered = _plan_recurrences(where, nest, facts, names)
-    states = None if ordered is not None and _apart(where, nest, facts) else _plan_states(where, nest, facts, names)
+    in_order = ordered is not None and (_apart(where, nest, facts) or _dear(where, nest, *ordered))
+    states = None if in_order else _plan_states(where, nest, facts, names)
     if placed is not None:
         made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), placed.plan), placed)
     elif products is not None and multiplied is not None:
@@ -207,6 +209,15 @@ def _apart(where: Where, nest: int, facts: Facts) -> bool:
         return False
     reads = [v for v in scans.values if isinstance(v, Read) and {scans.along, *scans.states} <= {*v.axes}]
     return any(not is_run(v.array, v.index, scans.along, facts) for v in reads)
+
+
+def _dear(where: Where, nest: int, plan: RecurrencePlan, extents: RecurrenceExtents) -> bool:
+    """Whether points of states of several values that need each other are composed as matrices, which takes far longer than
+    their steps, and there are rows enough to go through the points of all of them in order.
+    """
+    scans = where.analysis.lowered[nest].states
+    several = scans is not None and any(s.algebra == LINEAR for s in (*scans.early, *scans.scans))
+    return several and extents.blocks(plan) >= where.machine.multiprocessors
 
 
 def _plan_recurrences(

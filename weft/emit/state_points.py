@@ -213,6 +213,8 @@ class StatePoints(ValueBody):
         taken = self.ahead.get(read.name) or self.taken(read, again)
         line(f"{register_type(array.dtype)} {tile}[{points}];")
         conditions = self.outside(read, axis)
+        if self.here and any(w.array == read.array for w in self.scans.writes):
+            conditions.append(self.here)  # another row's threads write what those beyond the last would read again
         if conditions:
             run = self.fresh.fresh(f"{read.name}_run")
             line(f"weft::Run<{memory_type(array.dtype)}, {points}> {run} = {{}};")
