@@ -95,6 +95,13 @@ def test_blocks_have_as_many_rows_as_others() -> None:
     assert "d_wide" in time_major.source(*["float32[1,1032444,65]"] * 2, arch="sm_90a")
 
 
+def test_threads_without_a_row_go_along_where_rows_begin_anywhere() -> None:
+    """So that no warp goes through its points twice; elsewhere nothing is asked about what is written."""
+    for channels, goes_along in ((1023, True), (1000, False)):
+        text = time_major.source(*[f"float32[8,8193,{channels}]"] * 2, arch="sm_90a")
+        assert ("d_beside" in text, "t_stop" in text) == (goes_along, not goes_along)
+
+
 def test_what_is_stored_comes_in_registers() -> None:
     plan = plan_of(in_place, "float32[3000000,3]")
     assert plan.shared and not plan.stages

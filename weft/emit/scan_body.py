@@ -78,6 +78,10 @@ class ScanBody(ValueBody):
         """Which row a thread works for."""
         raise NotImplementedError
 
+    def goes_along(self) -> bool:
+        """Whether threads without a row, where there are such, go along with another one's."""
+        return False
+
     def own(self, name: str) -> str:
         """A name that a thread has for each of its runs, in one of them."""
         raise NotImplementedError
@@ -633,9 +637,10 @@ class ScanBody(ValueBody):
         type_ = f"weft::Chain<{algebra}, {register_type(s.types[0])}, {across}, {self.plan.threads}>"
         name = self.stem(f"{stem}_chain")
         row, told = self.row or "0", self.stem(f"{stem}_told")
-        if self.plan.beside:
+        if self.plan.beside:  # what lies beyond hears what the last rows hear
             row = self.stem(f"{stem}_row")
-            line(f"const int64_t {row} = {self.row.format(self.place)};")
+            last = f"weft::minimum<int64_t>({self.place}, {self.lane_count} - {self.plan.vector})"
+            line(f"const int64_t {row} = {self.row.format(self.place if self.goes_along() else last)};")
         tells = ", here" if self.plan.beside else ""
         line(f"const {type_} {name}({told}, {row}, {self.all_rows}, part, parts{tells});")
         places = f"{name}.places" if values == 1 else f"{values} * {name}.places"

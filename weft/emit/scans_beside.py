@@ -47,15 +47,21 @@ class ScansBeside(ScanBody):
         if self.shares_rows():
             self.wide = self.fresh.fresh(f"{lane.name}_wide")
             line(f"const int32_t {self.wide} = int32_t(({count} + {tiles} - 1) / {tiles});  // blocks have about as many")
-        block, self.beside = self.stem(f"{lane.name}_block"), self.stem(f"{lane.name}_beside")
-        line(f"const int64_t {block} = int64_t(blockIdx.x % {tiles}) * {self.wide};  // of the block's rows")
-        line(f"const int32_t rows_here = int32_t(weft::minimum<int64_t>({count} - {block}, {self.wide}));")
-        own_row = f"int32_t({factor(x)} * {vector})" if vector > 1 else f"int32_t({x})"
-        line(f"const bool here = {own_row} < rows_here;  // else it goes along with the last row, and writes nothing")
-        line(f"const int32_t {self.beside} = here ? {own_row} : rows_here - {vector};")
+        first = f"int64_t(blockIdx.x % {tiles}) * {self.wide}"
+        if plan.stages:
+            line(f"const int64_t {self.stem(f'{lane.name}_block')} = {first};  // of the block's rows")
+            first = self.stem(f"{lane.name}_block")
+        self.beside = f"{x} * {vector}" if vector > 1 else x
+        if self.goes_along():
+            line(f"const int32_t rows_here = int32_t(weft::minimum<int64_t>({count} - {first}, {self.wide}));")
+            own_row, self.beside = self.beside, self.stem(f"{lane.name}_beside")
+            line(f"const bool here = int32_t({own_row}) < rows_here;  // else it goes along with the last, and writes nothing")
+            line(f"const int32_t {self.beside} = here ? int32_t({own_row}) : rows_here - {vector};")
         plain = vector == 1 and lane.start == ZERO
         own = self.declare(lane.name) if plain else place
-        line(f"const int64_t {own} = {block} + {self.beside};")
+        line(f"const int64_t {own} = {first} + {self.beside};")
+        if not self.goes_along():
+            line(f"const bool here = {own} < {count};")
         self.first = own if vector > 1 else ""
         if vector == 1 and not plain:  # in vectors rows start at 0
             line(f"const int64_t {self.declare(lane.name)} = {self.printer.index(lane.start, SUM)} + {own};")
@@ -68,6 +74,14 @@ class ScansBeside(ScanBody):
         if side < plan.threads:
             by = f" * {plan.runs}" if plan.runs > 1 else ""
             line(f"const int64_t {self.stem(f'{self.axis.name}_own')} = threadIdx.x / {side}{by};")
+
+    def goes_along(self) -> bool:
+        """Whether threads without a row go along with the last one. Where rows are aligned, most of those are whole warps, and
+        have no points instead: nothing that is written needs to be asked about.
+        """
+        return bool(self.plan.stages) and any(
+            self.laid(read).anywhere for read in ring_reads(self.function, self.scans, self.plan, self.facts)
+        )
 
     def shares_rows(self) -> bool:
         """Whether blocks have as many rows side by side as the others, where they could have more: rows begin anywhere."""
@@ -95,7 +109,7 @@ class ScansBeside(ScanBody):
         self.writer.line(f"{type_} {name}{self.dimension()} = {{}};")
         if init != Const(0, init.type) and init != Const(0.0, init.type):
             with self.each_row():
-                self.writer.line(f"{self.own(name)} = {self.printer.exact(init)};")
+                self.writer.line(f"{self.asked_row()}{self.own(name)} = {self.printer.exact(init)};")
 
     @contextmanager
     def each_row(self) -> Iterator[None]:
@@ -116,9 +130,21 @@ class ScansBeside(ScanBody):
         let, name = self.let(value), self.stem(value.name)
         self.writer.cite(value.location)
         self.writer.line(f"{register_type(value.type)} {name}{self.dimension() or ''} = {{}};")
-        with self.each_row():
+        with self.each_row(), self.writer.block("if (here)") if self.asked_row() else nullcontext():
             self.writer.line(f"{self.own(name)} = {self.printer.value(let.value)};")
         self.names[value.name] = self.own(name)
+
+    def asked_row(self) -> str:
+        """What asks whether a thread has a row, where else it has none to go along with."""
+        return "" if self.goes_along() else "if (here) "
+
+    def row_stop(self) -> None:
+        if self.goes_along():
+            super().row_stop()
+            return
+        self.end = self.stem(f"{self.axis.name}_stop")
+        start, stop = self.printer.index(self.axis.start), self.printer.index(self.axis.stop)
+        self.writer.line(f"const int64_t {self.end} = here ? {stop} : {start};  // what lies beyond has no points")
 
     # ---------------------------------------------------------------- reads
 
@@ -569,7 +595,8 @@ class ScansBeside(ScanBody):
                 with self.spelled({self.plan.lane: self.first}):
                     for w, tile in stored:
                         at = self.address(w.array, w.index).removesuffix(" + 0")
-                        line(f"if (here) weft::store<{self.width(w.array, vector)}>({at}, {tile});")
+                        asked = "if (here) " if self.goes_along() else ""
+                        line(f"{asked}weft::store<{self.width(w.array, vector)}>({at}, {tile});")
                 for read in reversed(self.of_ring()) if self.plan.delayed else ():
                     if self.writer.mentions(self.buffers[read.name][1], inner):
                         for text in reversed(self.taken_here(read, "")):
@@ -607,7 +634,8 @@ class ScansBeside(ScanBody):
         self.writes_of_points = ()
 
     def write(self, w: Write) -> None:
-        with self.writer.block("if (here)") if w in self.writes_of_points else nullcontext():
+        asked = self.goes_along() and w in self.writes_of_points
+        with self.writer.block("if (here)") if asked else nullcontext():
             super().write(w)
 
     def in_packets(self, w: Write) -> bool:

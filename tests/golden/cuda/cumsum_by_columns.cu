@@ -17,16 +17,15 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
     // and 16 points of a tile of 512
     const int64_t r_tiles = (rows + 7) / 8;
     const int64_t r_block = int64_t(blockIdx.x % r_tiles) * 8;  // of the block's rows
-    const int32_t rows_here = int32_t(weft::minimum<int64_t>(rows - r_block, 8));
-    const bool here = int32_t(threadIdx.x % 8) < rows_here;  // else it goes along with the last row, and writes nothing
-    const int32_t r_beside = here ? int32_t(threadIdx.x % 8) : rows_here - 1;
-    const int64_t r = r_block + r_beside;
+    const int64_t r = r_block + threadIdx.x % 8;
+    const bool here = r < rows;
     const int64_t l_own = threadIdx.x / 8 * 16;
     // cumsum.py:22: for l in range(length):
     float total_last = {};
+    const int64_t l_stop = here ? length : 0;  // what lies beyond has no points
     const int64_t tiles = (length + 511) / 512;
     __shared__ weft::Sum<float>::Value total_scratch[2][64];  // in turn
-    const int64_t total_row = r;
+    const int64_t total_row = weft::minimum<int64_t>(r, rows - 1);
     const weft::Chain<weft::Sum<float>, float, 8, 256> total_chain(total_told, total_row, rows, part, parts, here);
     __shared__ weft::Chain<weft::Sum<float>, float, 8, 256>::Both::Value total_parts[total_chain.places];
     // 4 tiles are on their way or there
@@ -38,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
         weft::fence_mbarrier_init();
     }
     __syncthreads();
-    const int32_t l_slot = threadIdx.x / 8 * 136 + r_beside;  // of its first point in a tile
+    const int32_t l_slot = threadIdx.x / 8 * 136 + threadIdx.x % 8;  // of its first point in a tile
     const int32_t turns = int32_t((tiles + parts - 1) / parts);
     const auto copy_tile = [&](int64_t tile, int32_t stage) {
         const int64_t first = tile * 512;
@@ -67,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
         if (turn < turns) {
             const int64_t tile = turn * parts + part;
             const int64_t l_first = tile * 512 + l_own;
-            const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(length - l_first, 0), 16));  // of its own
+            const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(l_stop - l_first, 0), 16));  // of its own
             const int32_t stage = turn % 4;
             arrived[stage].wait(turn / 4 & 1);
             // what each run does to total
@@ -91,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
         if (turn == 0) continue;
         const int64_t tile = (turn - 1) * parts + part;
         const int64_t l_first = tile * 512 + l_own;
-        const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(length - l_first, 0), 16));  // of its own
+        const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(l_stop - l_first, 0), 16));  // of its own
         const int32_t stage = (turn - 1) % 4;
         float total_tile;
         float total_before;
@@ -112,10 +111,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) cumsum(
                     const float x_tile = float(x_ring[stage * 4352 + l_slot + step * 8]);
                     // cumsum.py:23: total = total + x[r, l]
                     const float total_1 = total + x_tile;
-                    if (here) {
-                        // cumsum.py:24: y[r, l] = total
-                        y_to[0] = total_1;
-                    }
+                    // cumsum.py:24: y[r, l] = total
+                    y_to[0] = total_1;
                     total = total_1;
                 }
                 y_to += y_stride_1;

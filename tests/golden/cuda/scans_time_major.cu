@@ -23,10 +23,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
     // and 16 points of a tile of 128
     const int64_t d_tiles = (channels + 31) / 32;
     const int64_t d_block = int64_t(blockIdx.x % d_tiles) * 32;  // of the block's rows
-    const int32_t rows_here = int32_t(weft::minimum<int64_t>(channels - d_block, 32));
-    const bool here = int32_t(threadIdx.x % 32) < rows_here;  // else it goes along with the last row, and writes nothing
-    const int32_t d_beside = here ? int32_t(threadIdx.x % 32) : rows_here - 1;
-    const int64_t d = d_block + d_beside;
+    const int64_t d = d_block + threadIdx.x % 32;
+    const bool here = d < channels;
     const int64_t b = int64_t(blockIdx.x / d_tiles);
     const float* x_b = x + b * x_stride_0;
     const float* c_b = c + b * c_stride_0;
@@ -34,9 +32,10 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
     const int64_t t_own = threadIdx.x / 32 * 16;
     // kernels_of_scans.py:23: for t in range(length):
     float h_last = {};
+    const int64_t t_stop = here ? length : 0;  // what lies beyond has no points
     const int64_t tiles = (length + 127) / 128;
     __shared__ weft::Affine<float>::Value h_scratch[2][256];  // in turn
-    const int64_t h_row = int64_t(blockIdx.x / d_tiles) * channels + d;
+    const int64_t h_row = int64_t(blockIdx.x / d_tiles) * channels + weft::minimum<int64_t>(d, channels - 1);
     const weft::Chain<weft::Affine<float>, float, 32, 256> h_chain(h_told, h_row, batch * channels, part, parts, here);
     __shared__ weft::Chain<weft::Affine<float>, float, 32, 256>::Both::Value h_parts[h_chain.places];
     // 3 tiles are on their way or there
@@ -49,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
         weft::fence_mbarrier_init();
     }
     __syncthreads();
-    const int32_t t_slot = threadIdx.x / 32 * 512 + d_beside;  // of its first point in a tile
+    const int32_t t_slot = threadIdx.x / 32 * 512 + threadIdx.x % 32;  // of its first point in a tile
     const int32_t turns = int32_t((tiles + parts - 1) / parts);
     const auto copy_tile = [&](int64_t tile, int32_t stage) {
         const int64_t first = tile * 128;
@@ -81,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
         if (turn < turns) {
             const int64_t tile = turn * parts + part;
             const int64_t t_first = tile * 128 + t_own;
-            const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(length - t_first, 0), 16));  // of its own
+            const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(t_stop - t_first, 0), 16));  // of its own
             const int32_t stage = turn % 3;
             arrived[stage].wait(turn / 3 & 1);
             // what each run does to h
@@ -106,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
         if (turn == 0) continue;
         const int64_t tile = (turn - 1) * parts + part;
         const int64_t t_first = tile * 128 + t_own;
-        const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(length - t_first, 0), 16));  // of its own
+        const int32_t points = int32_t(weft::minimum<int64_t>(weft::maximum<int64_t>(t_stop - t_first, 0), 16));  // of its own
         const int32_t stage = (turn - 1) % 3;
         float h_tile;
         float h_before;
@@ -156,10 +155,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) time_major(
                     const float x_tile = float(x_ring[stage * 4096 + t_slot + step * 32]);
                     // kernels_of_scans.py:24: h = c[b, t, d] * h + x[b, t, d]
                     const float h_1 = weft::fma(c_tile, h, x_tile);
-                    if (here) {
-                        // kernels_of_scans.py:25: y[b, t, d] = h
-                        y_to[0] = h_1;
-                    }
+                    // kernels_of_scans.py:25: y[b, t, d] = h
+                    y_to[0] = h_1;
                     h = h_1;
                 }
                 y_to += y_stride_1;
