@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests import kernels_of_folds, kernels_of_joins, kernels_of_maps, kernels_of_scans, kernels_of_steps
+from tests import kernels_of_folds, kernels_of_joins, kernels_of_maps, kernels_of_scans, kernels_of_steps, kernels_of_wavefronts
 from tests.kernels_of_recurrences import tokens
 from tests.kernels_of_states import ORDERS, selective
 from weft.compiler import Launch, planning
@@ -20,6 +20,7 @@ from weft.plan.outer_states import OuterPlan
 from weft.plan.recurrence import RecurrencePlan
 from weft.plan.scan import ScanPlan
 from weft.plan.state_scan import StatePlan
+from weft.plan.wavefront import WavefrontPlan
 from weft.pytorch.inspection import examine
 
 SEEDS = 20
@@ -36,6 +37,7 @@ PROGRAMS |= {f"states-{name}": (kernel, lambda: selective(2, 3, 270, 5)) for nam
 PROGRAMS |= {"recurrences-gated": (gated_delta_rule, lambda: tokens(2, 20, 12, 5))}
 PROGRAMS |= {"outer_states-linear": (linear_attention, lambda: tokens(2, 150, 16, 16, torch.bfloat16)[:4])}
 PROGRAMS |= {f"steps-{name}": (kernel, make) for name, (kernel, make, _) in kernels_of_steps.CASES.items()}
+PROGRAMS |= {f"wavefronts-{name}": case for name, case in kernels_of_wavefronts.CASES.items()}
 
 KINDS: dict[str, Callable[[Launch], bool]] = {
     "flat maps": lambda one: isinstance(p := one.variant.plan, MapPlan) and not p.courses[one.course].turned,
@@ -50,6 +52,7 @@ KINDS: dict[str, Callable[[Launch], bool]] = {
     "scans of many states": lambda one: isinstance(one.variant.plan, StatePlan),
     "recurrences": lambda one: isinstance(one.variant.plan, RecurrencePlan),
     "states that grow by outer products": lambda one: isinstance(one.variant.plan, OuterPlan),
+    "wavefronts": lambda one: isinstance(one.variant.plan, WavefrontPlan),
     "joins": lambda one: isinstance(one.variant.plan, JoinPlan),
     "joins in an order": lambda one: isinstance(p := one.variant.plan, JoinPlan)
     and any(isinstance(group, SortPlan) for group in p.groups),
@@ -59,7 +62,7 @@ SAMPLE = (
     "maps-add-0", "maps-transposed-0", "folds-shares-0", "folds-total-0", "folds-total-1",
     "folds-column_sums-1", "folds-cross_entropy-0",
     "scans-linrec-1", "scans-time_major-1", "joins-histogram-0", "joins-added_floats-2", "steps-jacobi",
-    "states-selective_scan", "recurrences-gated", "outer_states-linear",
+    "states-selective_scan", "recurrences-gated", "outer_states-linear", "wavefronts-warped",
 )  # fmt: skip
 
 

@@ -187,21 +187,32 @@ class _Rows(ThreadBody):
             at = self.raw(f"({row})" if " " in row else row)  # type: ignore[assignment]
         return self.printer.index(counted(substitute(expr, {loop.var: at}), self.points), SUM)
 
-    def shifted(self, row: str) -> str:
-        slope = self.found.slope
-        wrapped = f"({row})" if " " in row else row
-        return wrapped if slope == 1 else f"{slope} * {wrapped}"
+    def shifted(self, place: str, row: str) -> str:
+        """A place of a row as a step."""
+        if row == "0":
+            return place
+        slope, wrapped = self.found.slope, f"({row})" if " " in row else row
+        return f"{place} + {wrapped if slope == 1 else f'{slope} * {wrapped}'}"
+
+    def first_place(self, row: str) -> str:
+        """Where the points of a row begin, or what comes after them where there are none."""
+        return f"weft::minimum<int64_t>({self.place(self.points.start, row)}, {self.place(self.points.stop, row)})"
 
     def least(self, low: str, high: str) -> str:
         """The first step of rows: bounds are sums, so that the first or the last of them begins first."""
-        places = ((self.place(self.points.start, r), self.place(self.points.stop, r), self.shifted(r)) for r in (low, high))
-        ends = [f"weft::minimum<int64_t>({start}, {stop}) + {behind}" for start, stop, behind in places]
-        return f"weft::minimum<int64_t>({', '.join(ends)})"
+        if self.alike():
+            return self.shifted(self.first_place(low), low)
+        return f"weft::minimum<int64_t>({', '.join(self.shifted(self.first_place(r), r) for r in (low, high))})"
 
     def most(self, low: str, high: str) -> str:
         """The step after the last one of rows."""
-        ends = [f"{self.place(self.points.stop, r)} + {self.shifted(r)}" for r in (low, high)]
-        return f"weft::maximum<int64_t>({', '.join(ends)})" + (" + 1" if self.stores_last() else "")
+        ends = [self.shifted(self.place(self.points.stop, r), r) for r in ((high,) if self.alike() else (low, high))]
+        last = ends[0] if self.alike() else f"weft::maximum<int64_t>({', '.join(ends)})"
+        return f"{last} + 1" if self.stores_last() else last
+
+    def alike(self) -> bool:
+        """Whether all rows have the same points."""
+        return self.rows.var not in free_names(self.points.start) | free_names(self.points.stop)
 
     def stores_last(self) -> bool:
         return any(isinstance(s, Store) for s in self.last)
@@ -215,9 +226,9 @@ class _Rows(ThreadBody):
         for c in self.points.carries:
             self.names[c.result] = self.declare(c.name)
             line(f"{register_type(c.type)} {self.names[c.name]} = {{}};")
-        line(f"const int64_t behind = {self.shifted('row')}, after = {self.place(self.points.stop, 'row')};")
-        first = f"weft::minimum<int64_t>({self.place(self.points.start, 'row')}, after)"
-        line(f"const int64_t before = {first};")
+        slope = self.found.slope
+        line(f"const int64_t behind = {'row' if slope == 1 else f'{slope} * row'};")
+        line(f"const int64_t before = {self.first_place('row')}, after = {self.place(self.points.stop, 'row')};")
         same = {load: name for load, name in self.given.items() if self.points.var not in free_names(load)}
         for load, name in same.items():
             line(f"{register_type(load.type)} {self.names[name]} = {{}};")
