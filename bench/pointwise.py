@@ -199,7 +199,8 @@ def chains(options: Options) -> list[Row]:
             args = chain.make(new, options.quick)
             case = {"chain": chain.title, "operators": chain.operators, "bytes": _bytes_of_a_chain(chain, args)}
             calls = {"weft": partial(chain.fused, *args), **_that_run(peers, args)}
-            times = _times(list(calls.values()), options, 0.2)
+            # eight in a row: of one alone between two events, what the way before it left in L2 to be written is a part
+            times = times_in_turn([[call] * 8 for call in calls.values()], options.device, seconds=min(0.2, options.seconds))
             rows += rows_of("pointwise", case, times, list(calls)[1:])
             if "torch.compile" in calls:
                 compiled.append((times.ms[0], times.ms[-1]))
