@@ -137,18 +137,17 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     else:
         threads = plan_threads(own, facts, math.prod(extents))
         made = (_launch_threads(Variant(nest, facts, threads), entry, extents, _RARE_GRID if own.rare else _LARGEST_GRID),)
-    alone = where.steps or where.when or made[0].together or _has_many_blocks(where, made)
+    alone = where.steps or where.when or made[0].together
     if not alone and isinstance(made[0].variant.plan, _AWAITING):
-        variant = replace(made[0].variant, overlaps=True, first=where.first)
+        variant = replace(made[0].variant, overlaps=True, first=where.first, crowded=_crowds(where, made))
         made = tuple(replace(one, variant=variant) for one in made)
         made = (replace(made[0], dependent=True, first=where.first), *made[1:])
     return tuple(replace(launch, where=where, steps=where.steps, when=where.when) for launch in made)
 
 
-def _has_many_blocks(where: Where, made: tuple[Launch, ...]) -> bool:
-    """Whether a call is one launch of more blocks than multiprocessors: begun early, they crowd on those that are free first,
-    and each of many small ones asks in vain for what was before it. Blocks that stay do neither: a multiprocessor has room for
-    no more of them than its share.
+def _crowds(where: Where, made: tuple[Launch, ...]) -> bool:
+    """Whether a call is one launch of more blocks than multiprocessors: those of the next such call, begun early, crowd on the
+    ones that are free first. Blocks that stay do not: a multiprocessor has room for no more of them than its share.
     """
     alone = where.first and len(where.analysis.schedule.nests) == len(made) == 1
     plan = made[0].variant.plan

@@ -33,7 +33,7 @@ class Variant:
     """How one nest runs for some calls: maps, sweeps, products, chains of these, joins, scans, recurrences, or a thread for
     each iteration of the axes. overlaps: it may begin before what is launched before it has ended, which it awaits, and what is
     launched after it before it has. first: nothing is launched before it in its call, so that all it reads may be written by
-    what else is on the stream.
+    what else is on the stream. crowded: what is launched after it begins when its blocks have ended.
     """
 
     nest: int
@@ -43,11 +43,12 @@ class Variant:
     )
     overlaps: bool = False
     first: bool = False
+    crowded: bool = False
 
     @property
     def key(self) -> str:
         """A text that tells the variants of an analysis apart."""
-        around = f"{' overlaps' if self.overlaps else ''}{' first' if self.first else ''}"
+        around = "".join(f" {name}" for name in ("overlaps", "first", "crowded") if getattr(self, name))
         return f"{self.nest} {self.facts.key} {self.plan!r}{around}"
 
 
