@@ -79,7 +79,7 @@ class Launch:
     """A launch of a variant for one call: the entry of its source, grid and block.
 
     partial: (name, type, elements) of the memory that the launches of the variant share; a pointer each follows the slots of
-    `arguments`, and then `parts`. together: all blocks run at once, and the memory is 0 at first. shared: bytes of memory that
+    `arguments`, and then `parts`. zero: it is 0 at first. together: all blocks run at once. shared: bytes of memory that
     a block has beside its own. steps: the loops around it, outermost first: it is launched in every iteration, but for those in
     which a guard of `when` does not hold; launches one after another that have a loop in common are so together. The loops'
     variables are scalars of its function. course: of maps. cluster: blocks that run together, as the text says. boxes: the maps
@@ -93,6 +93,7 @@ class Launch:
     block: tuple[int, int, int]
     partial: tuple[tuple[str, ScalarType, int], ...] = ()
     parts: int = 1
+    zero: bool = False
     together: bool = False
     course: int = 0
     shared: int = 0
