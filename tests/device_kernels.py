@@ -960,6 +960,30 @@ extern "C" __global__ void relaxation(const int32_t* x, uint32_t* counter, int32
     cooperative=True,
 )
 
+TURNED_AROUND = DeviceKernel(
+    "turned_around",
+    """
+#include "weft/atomic.cuh"
+
+// Blocks read what others wrote before the barrier that they arrive at and wait for later.
+extern "C" __global__ void turned_around(const int32_t* x, int32_t* between, int32_t* y) {
+    const int n = gridDim.x * blockDim.x;
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    between[i] = x[i];
+    const uint32_t round = weft::arrive_at_grid();
+    if (threadIdx.x % 32 == 0) weft::wait_for_grid(round);
+    __syncwarp();
+    y[i] = between[n - 1 - i];
+}
+""",
+    lambda generator: (whole(generator, 256, dtype=np.int32), np.zeros(256, np.int32)),
+    lambda x, between: (x[::-1],),
+    grid=(4, 1, 1),
+    block=(64, 1, 1),
+    scratch=(1,),
+    cooperative=True,
+)
+
 # ---------------------------------------------------------------- async.cuh
 
 
@@ -2381,6 +2405,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     EVERY_ATOMIC,
     NARROW_JOINS,
     RELAXATION,
+    TURNED_AROUND,
     STAGED_TILES,
     COPY_SIZES,
     PACKETS,

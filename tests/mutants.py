@@ -979,6 +979,16 @@ ORDER: tuple[Mutant, ...] = (
         "weft::grid_sync(counter)", "__syncthreads()",
         ("race", "uninitialised read"), ("planes[i] =",),
     ),
+    Mutant(
+        "grid_not_waited_for", "turned_around",
+        "if (threadIdx.x % 32 == 0) weft::wait_for_grid(round);", "",
+        ("race",), ("y[i] =",),
+    ),
+    Mutant(
+        "grid_waited_for_by_one_lane_alone", "turned_around",
+        "__syncwarp();", "",
+        ("race",), ("y[i] =",),
+    ),
     Mutant("scratch_used_again", "team_scan", "x[i], scratch[1]", "x[i], scratch[0]", ("race",), ("weft::scan<",)),
     Mutant(
         "register_budget", "register_handover",

@@ -96,8 +96,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         joint = _joint_launches(where, first, names) or _launches_at_once(where, first, names)
         if joint is not None:
             return (joint[nest - first],)
-    # what blocks tell each other is told once: not in the iterations of a loop
-    row_folds = None if where.leaning.apart or where.steps else analysis.lowered[nest].row_folds
+    row_folds = None if where.leaning.apart else analysis.lowered[nest].row_folds
     products = sweeps or row_folds
     multiplied = None if products is None else _plan_products(where, products, facts, used, names)
     found = None if sweeps is None or multiplied is not None else _plan_folds(where, sweeps, facts, used, names)
@@ -142,18 +141,17 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     else:
         threads = plan_threads(own, facts, math.prod(extents))
         made = (_launch_threads(Variant(nest, facts, threads), entry, extents, _RARE_GRID if own.rare else _LARGEST_GRID),)
-    alone = where.steps or where.when or made[0].together or _has_many_blocks(where, made)
+    alone = where.steps or where.when or made[0].zero  # memory is 0 when all before has ended
     if not alone and isinstance(made[0].variant.plan, _AWAITING):
-        variant = replace(made[0].variant, overlaps=True, first=where.first)
+        variant = replace(made[0].variant, overlaps=True, first=where.first, crowded=_crowds(where, made))
         made = tuple(replace(one, variant=variant) for one in made)
         made = (replace(made[0], dependent=True, first=where.first), *made[1:])
     return tuple(replace(launch, where=where, steps=where.steps, when=where.when) for launch in made)
 
 
-def _has_many_blocks(where: Where, made: tuple[Launch, ...]) -> bool:
-    """Whether a call is one launch of more blocks than multiprocessors: begun early, they crowd on those that are free first,
-    and each of many small ones asks in vain for what was before it. Blocks that stay do neither: a multiprocessor has room for
-    no more of them than its share.
+def _crowds(where: Where, made: tuple[Launch, ...]) -> bool:
+    """Whether a call is one launch of more blocks than multiprocessors: those of the next such call, begun early, crowd on the
+    ones that are free first. Blocks that stay do not: a multiprocessor has room for no more of them than its share.
     """
     alone = where.first and len(where.analysis.schedule.nests) == len(made) == 1
     plan = made[0].variant.plan
@@ -484,7 +482,9 @@ def _launch_scan(
     grid = (min(_LARGEST_GRID, extents.blocks), extents.parts, 1)
     block = (plan.threads, plan.teams, 1)
     ring = ring_bytes(function, scans, plan, variant.facts)
-    return Launch(variant, entry, grid, block, partial=partial, parts=extents.parts, together=plan.shared, shared=ring)
+    return Launch(
+        variant, entry, grid, block, partial=partial, parts=extents.parts, zero=plan.shared, together=plan.shared, shared=ring
+    )
 
 
 def _launch_states(

@@ -34,7 +34,7 @@ class Variant:
     """How one nest runs for some calls: maps, sweeps, products, chains of these, joins, scans, recurrences, or a thread for
     each iteration of the axes. overlaps: it may begin before what is launched before it has ended, which it awaits, and what is
     launched after it before it has. first: nothing is launched before it in its call, so that all it reads may be written by
-    what else is on the stream.
+    what else is on the stream. crowded: what is launched after it begins when its blocks have ended.
     """
 
     nest: int
@@ -45,11 +45,12 @@ class Variant:
     )
     overlaps: bool = False
     first: bool = False
+    crowded: bool = False
 
     @property
     def key(self) -> str:
         """A text that tells the variants of an analysis apart."""
-        around = f"{' overlaps' if self.overlaps else ''}{' first' if self.first else ''}"
+        around = "".join(f" {name}" for name in ("overlaps", "first", "crowded") if getattr(self, name))
         return f"{self.nest} {self.facts.key} {self.plan!r}{around}"
 
 
@@ -80,7 +81,7 @@ class Launch:
     """A launch of a variant for one call: the entry of its source, grid and block.
 
     partial: (name, type, elements) of the memory that the launches of the variant share; a pointer each follows the slots of
-    `arguments`, and then `parts`. together: all blocks run at once, and the memory is 0 at first. shared: bytes of memory that
+    `arguments`, and then `parts`. zero: it is 0 at first. together: all blocks run at once. shared: bytes of memory that
     a block has beside its own. steps: the loops around it, outermost first: it is launched in every iteration, but for those in
     which a guard of `when` does not hold; launches one after another that have a loop in common are so together. The loops'
     variables are scalars of its function. course: of maps. cluster: blocks that run together, as the text says. boxes: the maps
@@ -94,6 +95,7 @@ class Launch:
     block: tuple[int, int, int]
     partial: tuple[tuple[str, ScalarType, int], ...] = ()
     parts: int = 1
+    zero: bool = False
     together: bool = False
     course: int = 0
     shared: int = 0

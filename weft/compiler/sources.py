@@ -73,7 +73,7 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
     from weft.emit.dependent import Dependence
 
     nest = analysis.schedule.nests[variant.nest]
-    around = Dependence(awaits=variant.overlaps, allows=variant.overlaps, ahead=not variant.first)
+    around = Dependence(awaits=variant.overlaps, allows=variant.overlaps and not variant.crowded, ahead=not variant.first)
     if isinstance(variant.plan, ScanPlan):
         from weft.emit.scans import emit as emit_scans
 

@@ -12,13 +12,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from weft.emit.expressions import memory_type, register_type
-from weft.emit.products import Fragment, ProductEntry, Tile
+from weft.emit.products import Ahead, Fragment, ProductEntry, Tile
 from weft.emit.rings import given_back
 from weft.graph.products import SUMS, Operand
-from weft.graph.tile import Fold, Read
+from weft.graph.tile import Fold, Read, uses_of_write
 from weft.loops.types import FLOAT64
 from weft.plan.fold import WARP, axis_along
-from weft.plan.product import LINE_PAD, ROOMY, ProductPlan, factor_read, late_reads, own_factors, ring_bytes, told_words
+from weft.plan.product import (
+    LINE_PAD,
+    ROOMY,
+    ProductPlan,
+    factor_read,
+    late_reads,
+    made_of,
+    own_factors,
+    ring_bytes,
+    told_words,
+)
 
 LINE_BYTES = 128  # of a line of L2
 AHEAD_WORDS = 32  # of a thread: what is read of each result by itself, of the runs of columns that come next
@@ -63,6 +73,9 @@ class MatrixEntry(ProductEntry):
     @property
     def ahead_words(self) -> int:
         return AHEAD_WORDS
+
+    def columns_ahead(self, reads: list[Read], own: Fragment) -> Ahead | None:
+        return self.ahead(reads, own, AHEAD_WORDS, by_rows=False) if self.plan.roomy else None
 
     def total(self, f: Fold, column: str) -> str:
         own, at = self.totals[f.results[0]], f"({column})" if " " in column else column
@@ -127,8 +140,17 @@ class MatrixEntry(ProductEntry):
                 if self.plan.across > 1:
                     words = m * told_words(f)
                     place = f"{self.told[f.results[0]]} + int64_t({self.number} - part) * {words}, part"
+                if self.plan.across > 1 and f is self.products.across[-1][-1]:  # what is written with it comes meanwhile
+                    self.read_for_results()
                 template = f"{self.algebra(f)}, {self.plan.across}, {m}"
                 line(f"weft::combine_across<{template}>({name}, {place}, first_own_row);")
+
+    def read_for_results(self) -> None:
+        """Begin to read what results need along the columns, where that asks for nothing first."""
+        wanted = self.wanted([e for w in self.products.sweeps.last for e in uses_of_write(w)])
+        reads, _ = self.reads_along_columns(wanted)
+        if not made_of(self.products, [i for v in reads for i in v.index]):
+            self.on_the_way = self.columns_ahead(reads, self.fragment)
 
     # ---------------------------------------------------------------- operands
 
@@ -193,7 +215,8 @@ class MatrixEntry(ProductEntry):
             line("weft::fence_mbarrier_init();")
             for name in self.maps:
                 line(f"weft::prefetch({name});")
-        line("__syncthreads();")
+        if not self.told:
+            line("__syncthreads();")
         if self.launch.early:
             self.launch.begin(self.writer)
         if self.plan.parts > 1:
@@ -202,6 +225,8 @@ class MatrixEntry(ProductEntry):
         else:
             batch = "".join(f" * int32_t({self.counts[a]})" for a in self.products.batch)
             line(f"const int32_t squares = {self.squares['rows']} * {self.squares['columns']}{batch};")
+        if self.told:
+            self.clear_told()
         line(f"const int32_t turns = ({self.wholes['points']} + {self.plan.tile[2] - 1}) / {self.plan.tile[2]};")
         line("int32_t step = 0;  // turns of all squares so far")
         begin, stop = self.own_turns()
@@ -237,9 +262,19 @@ class MatrixEntry(ProductEntry):
             line(f"const int32_t crew = threadIdx.x / {self.plan.folding};")
             line("step = crew * turns;")
             line("int32_t called_before = crew == 0;  // the first need not be called")
+        if self.told:
+            line("if (threadIdx.x % 32 == 0) weft::wait_for_grid(round);  // all blocks have cleared theirs")
+            line("__syncwarp();")
         with self.each_square(by_crews=crews > 1):
             self.multiply_squares(tiles, turns, begin)
             self.finish()
+
+    def clear_told(self) -> None:
+        """What blocks tell each other through is 0 before any is told: a block clears what it tells of its squares."""
+        for f in (f for stage in self.products.across for f in stage):
+            words = self.plan.tile[0] * told_words(f)
+            self.writer.line(f"weft::clear_told<{words}>({self.told[f.results[0]]}, squares);")
+        self.writer.line("const uint32_t round = weft::arrive_at_grid();")
 
     @property
     def late_reads(self) -> list[Read]:

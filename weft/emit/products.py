@@ -70,7 +70,8 @@ def emit(
         writer.line(f'#include "{header}"')
     names = entries.of_products(nest, plan)
     launches = dependences([number > 0 for number in range(len(names))], around)
-    if around.ahead and not packed and all(function.array(a).role == "input" for a in arrays_of_operands(found)):
+    operands = all(function.array(a).role == "input" for a in arrays_of_operands(found))
+    if around.ahead and not packed and operands and plan.across <= 1:  # what blocks tell each other through is cleared before
         launches = (replace(launches[0], late=True), *launches[1:])
     if plan.leaves_parts:
         launches = (*launches[:-1], replace(launches[-1], late=True))
@@ -90,7 +91,7 @@ ENDING_UNROLL = 16
 # Names that texts declare.
 _OWN = """
     outside here row point place square memory u v h g q e group across down now turn turns lane full empty step
-    near_row near_rows batch parts part item first_turn stop begin own_points own_row own_column first_own_row
+    round near_row near_rows batch parts part item first_turn stop begin own_points own_row own_column first_own_row
     first_own_column squares bring run warp part_run rank lane line_row line_column first_line crew called called_before
     first packet packets tile line lines chunk chunks
     pitch
@@ -134,12 +135,13 @@ class Fragment:
 @dataclass(frozen=True)
 class Ahead:
     """What is read of results before their runs of columns are gone through: `depth` runs of them. fetch: the name of what
-    begins to read those of a run; packets: where they are, by the names of reads.
+    begins to read those of a run; packets: where they are, by the names of reads; row: of those of a run, as C++.
     """
 
     depth: int
     fetch: str
     packets: Mapping[str, str]
+    row: str
 
 
 @dataclass
@@ -189,6 +191,7 @@ class ProductEntry(ValueBody):
         self.told: dict[str, str] = {}  # what blocks tell each other through
         self.of_rows: dict[str, str] = {}  # what rows fold
         self.rows_known: tuple[Fold, ...] = ()  # of that, what has been folded
+        self.on_the_way: Ahead | None = None  # what all rows of the results that come next have in common
         self.number = ""  # of a square
         self.known_early: set[str] = set()  # what is known of a thread's one result before its totals
         self.whole: dict[str, str] = {}  # where a column's total is, when it is no register of `total`
@@ -594,21 +597,17 @@ class ProductEntry(ValueBody):
         """What is written, or folded, once a result: columns in runs, each in all of the thread's rows. exprs: of these."""
         line, found, vector = self.writer.line, self.products, self.plan.vector
         own = own or (Fragment(1, "own_row", 1, self.plan.run, "own_column") if self.whole else self.fragment)
-        exprs = [*exprs, *found.inits]
-        wanted = [v for v in self.needed(exprs) if not isinstance(v, Fold) and v.name not in self.known_early]
+        wanted = self.wanted(exprs)
         once = [v for v in wanted if set(v.axes) <= set(found.batch)]
         self.statements(tuple(map(self.let, once)))
         wanted = [v for v in wanted if v not in once]
         lane = found.columns[-1]
-        runs = [v for v in result_reads(found, lane) if v in wanted] if vector > 1 else []
-        of_columns = [v for v in runs if not set(v.axes) & set(found.rows)]
-        of_both = [v for v in runs if v not in of_columns]
-        inside = own.run // vector
-        begin = own.column if inside == 1 else f"{own.column.replace('h', f'(h / {inside})')} + h % {inside}"
-        begin += f" * {vector}" if inside > 1 and vector > 1 else ""
-        count, run = own.runs * inside, ""
+        of_columns, of_both = self.reads_along_columns(wanted)
+        begin, count = self.runs_of(own)
+        run = ""
         loop = [] if self.whole and count == 1 else [f"for (int32_t h = 0; h < {count}; ++h)"]
-        ahead = self.ahead(of_both, own, count, begin, lane) if loop else None
+        ahead = self.ahead(of_both, own, self.ahead_words) if loop else None
+        of_columns_ahead, self.on_the_way = self.on_the_way or (self.columns_ahead(of_columns, own) if loop else None), None
         with self.unrolled_block(loop):
             if vector == 1:
                 here = self.place_of(found.columns, self.firsts["columns"], begin, self.wholes["columns"])
@@ -619,9 +618,9 @@ class ProductEntry(ValueBody):
             if loop:
                 line(f"if (!({here})) {self.beyond};" if vector == 1 else f"if ({run} >= {self.wholes['columns']}) break;")
             with nullcontext() if loop else self.writer.block(f"if ({here})"):
-                known = self.run_reads(of_columns, lane, run)
-                if ahead is not None:
-                    line(f"if (h + {ahead.depth - 1} < {count}) {ahead.fetch}(h + {ahead.depth - 1});")
+                known = self.run_reads(of_columns, lane, run, of_columns_ahead)
+                for asked in (a for a in (of_columns_ahead, ahead) if a is not None and a.depth <= count):
+                    line(f"if (h + {asked.depth - 1} < {count}) {asked.fetch}(h + {asked.depth - 1});")
                 line("#pragma unroll")
                 with self.writer.block(f"for (int32_t {own.each} = 0; {own.each} < {own.rows}; ++{own.each})"):
                     here = self.place_of(found.rows, self.firsts["rows"], own.row, self.wholes["rows"])
@@ -629,39 +628,70 @@ class ProductEntry(ValueBody):
                     known |= self.run_reads(of_both, lane, run, ahead)
                     self.row(wanted, known, lane, run, "h" if loop else "0", writes, folds)
 
+    def wanted(self, exprs: Sequence[Expr]) -> list[Read | Map]:
+        """What results are made of beside what is folded, and not known yet."""
+        wanted = self.needed([*exprs, *self.products.inits])
+        return [v for v in wanted if not isinstance(v, Fold) and v.name not in self.known_early]
+
+    def reads_along_columns(self, wanted: list[Read | Map]) -> tuple[list[Read], list[Read]]:
+        """Those of them that are read in packets: that all rows have in common, and that each result has of its own."""
+        reads = result_reads(self.products, self.products.columns[-1]) if self.plan.vector > 1 else []
+        reads = [v for v in reads if v in wanted]
+        of_columns = [v for v in reads if not set(v.axes) & set(self.products.rows)]
+        return of_columns, [v for v in reads if v not in of_columns]
+
+    def runs_of(self, own: Fragment) -> tuple[str, int]:
+        """The first column of the h-th run of what is written together, and how many these are."""
+        vector, inside = self.plan.vector, own.run // self.plan.vector
+        begin = own.column if inside == 1 else f"{own.column.replace('h', f'(h / {inside})')} + h % {inside}"
+        return begin + (f" * {vector}" if inside > 1 and vector > 1 else ""), own.runs * inside
+
     @property
     def ahead_words(self) -> int:
         """What a thread has of results that come next, at the most."""
         return 0
 
-    def ahead(self, reads: list[Read], own: Fragment, count: int, begin: str, lane: str) -> Ahead | None:
+    def columns_ahead(self, reads: list[Read], own: Fragment) -> Ahead | None:
+        """Begin to read what all rows have in common; None where there is nothing, or no room."""
+        return None
+
+    def ahead(self, reads: list[Read], own: Fragment, room: int, by_rows: bool = True) -> Ahead | None:
         """Begin to read what each result has of its own, some runs of columns before they are gone through; None where there is
-        nothing, or no room.
+        nothing, or no room. by_rows: else what all rows have in common.
         """
-        line, vector = self.writer.line, self.plan.vector
-        words = sum(own.rows * vector * self.function.array(v.array).dtype.size // WORD for v in reads)
-        depth = min(count, self.ahead_words // words) if words else 0
+        line, vector, (begin, count), lane = self.writer.line, self.plan.vector, self.runs_of(own), self.products.columns[-1]
+        rows = own.rows if by_rows else 1
+        words = sum(rows * vector * self.function.array(v.array).dtype.size // WORD for v in reads)
+        depth = min(count, room // words) if words else 0
         if depth < 2:
             return None
         packets = {v.name: self.fresh.fresh(f"{v.array}_ahead") for v in reads}
         for v in reads:
             type_ = memory_type(self.function.array(v.array).dtype)
-            line(f"weft::Run<{type_}, {vector}> {packets[v.name]}[{depth}][{own.rows}];")
+            line(f"weft::Run<{type_}, {vector}> {packets[v.name]}[{depth}][{rows}];")
         fetch = self.fresh.fresh("fetch_ahead")
         with self.writer.block(f"const auto {fetch} = [&](const int32_t h)", "};"):
             run = self.fresh.fresh(f"{lane}_run")
             line(f"const int64_t {run} = {sum_of(self.firsts['columns'], begin)};")
-            line("#pragma unroll")
-            with self.writer.block(f"for (int32_t {own.each} = 0; {own.each} < {own.rows}; ++{own.each})"):
-                here = self.place_of(self.products.rows, self.firsts["rows"], own.row, self.wholes["rows"])
-                for v in reads:
-                    self.writer.cite(v.location)
-                    with self.spelled({lane: run}):
-                        address, width = self.address(v.array, v.index), self.width(v.array, vector)
-                        asked = f"weft::fetch_if<{vector}, {width}>({run} < {self.wholes['columns']} && {here}, {address})"
-                        line(f"{packets[v.name]}[h % {depth}][{own.each}] = {asked};")
+            if not by_rows:
+                self.fetch_packets(reads, packets, run, f"[h % {depth}][0]", f"{run} < {self.wholes['columns']}")
+            else:
+                line("#pragma unroll")
+                with self.writer.block(f"for (int32_t {own.each} = 0; {own.each} < {own.rows}; ++{own.each})"):
+                    here = self.place_of(self.products.rows, self.firsts["rows"], own.row, self.wholes["rows"])
+                    here = f"{run} < {self.wholes['columns']} && {here}"
+                    self.fetch_packets(reads, packets, run, f"[h % {depth}][{own.each}]", here)
         self.unrolled([f"for (int32_t h = 0; h < {depth - 1}; ++h)"], f"{fetch}(h);")
-        return Ahead(depth, fetch, packets)
+        return Ahead(depth, fetch, packets, own.each if by_rows else "0")
+
+    def fetch_packets(self, reads: list[Read], packets: Mapping[str, str], run: str, place: str, here: str) -> None:
+        """Begin to read a run of columns."""
+        for v in reads:
+            self.writer.cite(v.location)
+            with self.spelled({self.products.columns[-1]: run}):
+                address, width = self.address(v.array, v.index), self.width(v.array, self.plan.vector)
+                asked = f"weft::fetch_if<{self.plan.vector}, {width}>({here}, {address})"
+                self.writer.line(f"{packets[v.name]}{place} = {asked};")
 
     def run_reads(self, reads: list[Read], lane: str, run: str, ahead: Ahead | None = None) -> dict[str, str]:
         """Read what lies along the columns, in packets, or take what has been read."""
@@ -674,7 +704,7 @@ class ProductEntry(ValueBody):
                 if ahead is None:
                     packet = f"weft::fetch<{vector}, {self.width(v.array, vector)}>({self.address(v.array, v.index)})"
                 else:
-                    packet = f"{ahead.packets[v.name]}[h % {ahead.depth}][u]"
+                    packet = f"{ahead.packets[v.name]}[h % {ahead.depth}][{ahead.row}]"
                 self.writer.line(f"weft::unpack({packet}, {tile});")
         return known
 

@@ -292,7 +292,6 @@ class _Work:
             turn = min(resident, several) * self.by_matrices(plan, blocks, min(resident, several))
             took = -(-several // resident) * (START_CYCLES + turns * turn + m * n / END_RESULTS)
         took += sum(self.packing(plan, k) for k, packed in enumerate(plan.packed) if packed)
-        took += LAUNCH_CYCLES * (plan.across > 1)  # memory is 0 before
         if plan.parts > 1:  # what is left and taken again, and a launch
             took += LAUNCH_CYCLES + blocks * m * n * self.words * 8 / (self.machine.multiprocessors * PART_BYTES)
         return took

@@ -819,7 +819,7 @@ def _cuda_launcher(plan: Launch, bound: Bound, device: torch.device) -> _Kernel:
     names = {**bound.names, **dict.fromkeys(depths, 0)}
     slots = arguments(where.analysis, plan.variant.nest, plan.variant.facts)
     values, given, pointers = _slots(slots, where.arrays, names)
-    partial = tuple((f"{where.path}.{name}", getattr(torch, type_.name), n, plan.together) for name, type_, n in plan.partial)
+    partial = tuple((f"{where.path}.{name}", getattr(torch, type_.name), n, plan.zero) for name, type_, n in plan.partial)
     if partial:
         values += [Given.POINTER] * len(partial) + [plan.parts]
         given += tuple(name for name, *_ in partial)

@@ -142,7 +142,7 @@ def _simulate(
     for plan in planned:
         where = plan.where
         assert where is not None
-        memory |= {key: _partial(type_, elements, zero=plan.together)
+        memory |= {key: _partial(type_, elements, zero=plan.zero)
                    for n, type_, elements in plan.partial if (key := f"{where.path}.{n}") not in memory}  # fmt: skip
         memory |= {key: _partial(where.arrays[n].dtype, where.arrays[n].span(), where.arrays[n])
                    for n, key in where.memory.items() if key not in memory}  # fmt: skip

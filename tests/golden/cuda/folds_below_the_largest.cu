@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -12,6 +13,7 @@ extern "C" __global__ void __launch_bounds__(128) below_the_largest(
     const int64_t t_stride_0,
     const int64_t n,
     const int64_t m) {
+    weft::await_launch_before();
     // a row a block of 128 threads; each thread holds 8 neighbouring points, 4 times
     // what the warps of a row tell each other; two of each, used in turn, so that one barrier does
     __shared__ best_algebra::Value best_algebra_values[2][4];

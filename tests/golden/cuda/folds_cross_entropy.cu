@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -9,6 +10,7 @@ extern "C" __global__ void __launch_bounds__(256) cross_entropy(
     const int64_t x_stride_0,
     const int64_t n,
     const int64_t m) {
+    weft::await_launch_before();
     int64_t outside = 0;
     const int64_t r = int64_t(blockIdx.x);
     const float* x_r = x + r * x_stride_0;

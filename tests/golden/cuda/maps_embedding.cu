@@ -1,4 +1,5 @@
 #include "weft/memory.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) embedding(
     const weft::float16* __restrict__ w,
@@ -9,6 +10,7 @@ extern "C" __global__ void __launch_bounds__(128) embedding(
     const int64_t w_size_0,
     const int64_t w_size_1,
     const int64_t places_size_0) {
+    weft::await_launch_before();
     // each thread takes 8 neighbours, 2 times along d
     const int64_t i = int64_t(blockIdx.x) * 2 + threadIdx.y;
     if (i >= places_size_0) return;

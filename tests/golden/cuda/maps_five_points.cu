@@ -1,4 +1,5 @@
 #include "weft/memory.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) five_points(
     const float* __restrict__ x,
@@ -7,6 +8,7 @@ extern "C" __global__ void __launch_bounds__(256) five_points(
     const int64_t y_stride_0,
     const int64_t n,
     const int64_t m) {
+    weft::await_launch_before();
     // each thread takes an element, 8 times along j
     const int64_t i_count = weft::maximum<int64_t>(n - 2, 0);
     const int64_t row = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;

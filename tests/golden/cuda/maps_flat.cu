@@ -1,4 +1,5 @@
 #include "weft/memory.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) add(
     const weft::float16* __restrict__ x,
@@ -6,6 +7,7 @@ extern "C" __global__ void __launch_bounds__(128) add(
     weft::float16* __restrict__ result,
     const int64_t x_size_0,
     const int64_t x_size_1) {
+    weft::await_launch_before();
     // each thread takes 8 neighbours along (i0, i1), which are counted as one
     const int64_t i0_i1_count = x_size_0 * x_size_1;
     const int64_t i0_i1_run = int64_t(blockIdx.x) * 1024 + threadIdx.x * 8;

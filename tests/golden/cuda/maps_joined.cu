@@ -1,4 +1,5 @@
 #include "weft/memory.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) joined(
     const weft::bfloat16* __restrict__ a,
@@ -15,6 +16,7 @@ extern "C" __global__ void __launch_bounds__(128) joined(
     const int64_t k,
     const int64_t c_size_0,
     const int64_t c_size_1) {
+    weft::await_launch_before();
     // each thread takes 8 neighbours along j
     const int64_t i_count = weft::maximum<int64_t>(c_size_0 + n, 0);
     const int64_t i = int64_t(blockIdx.x) * 8 + threadIdx.y;

@@ -1,4 +1,5 @@
 #include "weft/memory.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) add(
     const weft::float16* __restrict__ x,
@@ -17,6 +18,7 @@ extern "C" __global__ void __launch_bounds__(128) add(
     const int64_t x_size_1,
     const int64_t x_size_2,
     const int64_t x_size_3) {
+    weft::await_launch_before();
     // each thread takes 8 neighbours along i3
     const uint32_t row = blockIdx.x * 16 + threadIdx.y;
     if (row >= uint32_t(x_size_0 * x_size_1 * x_size_2)) return;

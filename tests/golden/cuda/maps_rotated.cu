@@ -1,4 +1,5 @@
 #include "weft/memory.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) rotated(
     const weft::bfloat16* __restrict__ x,
@@ -10,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(128) rotated(
     const int64_t n,
     const int64_t m,
     const int64_t half) {
+    weft::await_launch_before();
     // each thread takes 8 neighbours along j
     const int64_t i = int64_t(blockIdx.x) * 16 + threadIdx.y;
     if (i >= n) return;

@@ -1,5 +1,6 @@
 #include "weft/memory.cuh"
 #include "weft/turn.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) transposed(
     const weft::float16* __restrict__ x,
@@ -10,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(256) transposed(
     const int64_t y_stride_0,
     const int64_t n,
     const int64_t m) {
+    weft::await_launch_before();
     // a block takes 64 x 64 of i and j, a thread 8 neighbours, 2 times
     const int64_t i_first = (int64_t(blockIdx.z) * gridDim.y + blockIdx.y) * 64;
     if (i_first >= n) return;

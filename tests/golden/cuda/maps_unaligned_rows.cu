@@ -1,4 +1,5 @@
 #include "weft/memory.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) biased(
     const weft::bfloat16* __restrict__ x,
@@ -7,6 +8,7 @@ extern "C" __global__ void __launch_bounds__(256) biased(
     weft::bfloat16* __restrict__ y,
     const int64_t n,
     const int64_t m) {
+    weft::await_launch_before();
     // each thread takes 8 neighbours along (i, j), which are counted as one
     const int64_t i_j_count = n * m;
     const int64_t i_j_run = int64_t(blockIdx.x) * 2048 + threadIdx.x * 8;

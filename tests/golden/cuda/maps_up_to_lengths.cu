@@ -1,4 +1,5 @@
 #include "weft/memory.cuh"
+#include "weft/dependent.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) up_to_lengths(
     const float* __restrict__ x,
@@ -8,6 +9,7 @@ extern "C" __global__ void __launch_bounds__(256) up_to_lengths(
     const int64_t y_stride_0,
     const int64_t n,
     const int64_t m) {
+    weft::await_launch_before();
     // each thread takes 4 neighbours, 2 times along j
     const int64_t i = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
     if (i >= n) return;

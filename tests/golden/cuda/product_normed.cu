@@ -2,6 +2,7 @@
 #include "weft/matrix_tile.cuh"
 #include "weft/registers.cuh"
 #include "weft/team.cuh"
+#include "weft/dependent.cuh"
 
 // kernels_of_products.py:753: def normed_linear(x, w, bias, g):
 extern "C" __global__ void __launch_bounds__(384, 1) normed_linear(
@@ -37,8 +38,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) normed_linear(
         weft::prefetch(x_map);
         weft::prefetch(w_map);
     }
-    __syncthreads();
+    weft::await_launch_before();
+    weft::allow_launch_after();
     const int32_t squares = row_tiles * column_tiles;
+    weft::clear_told<128>(squares_told, squares);
+    const uint32_t round = weft::arrive_at_grid();
     const int32_t turns = (x_size_1 + 63) / 64;
     int32_t step = 0;  // turns of all squares so far
     if (threadIdx.x >= 256) {
@@ -64,6 +68,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) normed_linear(
     const int32_t own_row = threadIdx.x / 128 * 64, own_column = 0;  // of the warpgroup
     const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
+    if (threadIdx.x % 32 == 0) weft::wait_for_grid(round);  // all blocks have cleared theirs
+    __syncwarp();
     for (int32_t square = blockIdx.x; square < squares; square += gridDim.x) {
         const int32_t part = square % column_tiles;
         const int64_t first_row = int64_t(square / column_tiles) * 128;
@@ -90,13 +96,24 @@ extern "C" __global__ void __launch_bounds__(384, 1) normed_linear(
         for (int32_t u = 0; u < 2; ++u) {
             squares_of_rows[u] = weft::Sum<float>::identity();
         }
+        weft::Run<weft::bfloat16, 8> bias_ahead[8][1];
+        const auto fetch_ahead = [&](const int32_t h) {
+            const int64_t j_run = first_column + first_own_column + h * 32;
+            // kernels_of_products.py:762: t[j] = total + bias[j]
+            bias_ahead[h % 8][0] = weft::fetch_if<8, 8>(j_run < w_size_0, bias + j_run);
+        };
+        #pragma unroll
+        for (int32_t h = 0; h < 7; ++h) {
+            fetch_ahead(h);
+        }
         #pragma unroll
         for (int32_t h = 0; h < 8; ++h) {
-            const int64_t j_run = first_column + first_own_column + h * 32;
-            if (j_run >= w_size_0) break;
+            const int64_t j_run_2 = first_column + first_own_column + h * 32;
+            if (j_run_2 >= w_size_0) break;
             // kernels_of_products.py:762: t[j] = total + bias[j]
             float bias_run[8];
-            weft::unpack(weft::fetch<8, 8>(bias + j_run), bias_run);
+            weft::unpack(bias_ahead[h % 8][0], bias_run);
+            if (h + 7 < 8) fetch_ahead(h + 7);
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
                 const int64_t i = first_row + first_own_row + u % 2 * 8;
@@ -112,17 +129,31 @@ extern "C" __global__ void __launch_bounds__(384, 1) normed_linear(
                 }
             }
         }
+        weft::Run<weft::bfloat16, 8> bias_ahead_2[4][1];
+        weft::Run<weft::bfloat16, 8> g_ahead[4][1];
+        const auto fetch_ahead_2 = [&](const int32_t h) {
+            const int64_t j_run_3 = first_column + first_own_column + h * 32;
+            // kernels_of_products.py:762: t[j] = total + bias[j]
+            bias_ahead_2[h % 4][0] = weft::fetch_if<8, 8>(j_run_3 < w_size_0, bias + j_run_3);
+            // kernels_of_products.py:766: y[i, j] = t[j] * scale * g[j]
+            g_ahead[h % 4][0] = weft::fetch_if<8, 8>(j_run_3 < w_size_0, g_2 + j_run_3);
+        };
+        #pragma unroll
+        for (int32_t h = 0; h < 3; ++h) {
+            fetch_ahead_2(h);
+        }
         weft::combine_across<weft::Sum<float>, 4, 128>(squares_of_rows, squares_told + int64_t(square - part) * 128, part, first_own_row);
         #pragma unroll
         for (int32_t h = 0; h < 8; ++h) {
-            const int64_t j_run_2 = first_column + first_own_column + h * 32;
-            if (j_run_2 >= w_size_0) break;
+            const int64_t j_run_4 = first_column + first_own_column + h * 32;
+            if (j_run_4 >= w_size_0) break;
             // kernels_of_products.py:762: t[j] = total + bias[j]
             float bias_run_2[8];
-            weft::unpack(weft::fetch<8, 8>(bias + j_run_2), bias_run_2);
+            weft::unpack(bias_ahead_2[h % 4][0], bias_run_2);
             // kernels_of_products.py:766: y[i, j] = t[j] * scale * g[j]
             float g_run[8];
-            weft::unpack(weft::fetch<8, 8>(g_2 + j_run_2), g_run);
+            weft::unpack(g_ahead[h % 4][0], g_run);
+            if (h + 3 < 8) fetch_ahead_2(h + 3);
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
                 const int64_t i = first_row + first_own_row + u % 2 * 8;
@@ -140,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) normed_linear(
                     // kernels_of_products.py:766: y[i, j] = t[j] * scale * g[j]
                     y_run[v] = t_1 * scale * g_run[v];
                 }
-                weft::store<8>(y + i * y_stride_0 + j_run_2, y_run);
+                weft::store<8>(y + i * y_stride_0 + j_run_4, y_run);
             }
         }
     }

@@ -1,5 +1,6 @@
 #include "weft/fragment.cuh"
 #include "weft/team.cuh"
+#include "weft/dependent.cuh"
 
 // kernels_of_products.py:94: def linear_gelu(x, w, bias):
 extern "C" __global__ void __launch_bounds__(256, 1) linear_gelu(
@@ -13,6 +14,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) linear_gelu(
     const int64_t x_size_0,
     const int64_t x_size_1,
     const int64_t w_size_0) {
+    weft::await_launch_before();
     // a block has 8 x 16 results, a thread 2 columns; 8 warps share the points
     const int32_t column_tiles = int32_t((w_size_0 + 15) / 16);
     const int64_t first_column = int64_t(int32_t(blockIdx.x)) * 16;

@@ -1,6 +1,7 @@
 #include "weft/cluster.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
+#include "weft/dependent.cuh"
 
 // kernels_of_products.py:16: def product(a, b):
 extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1) product(
@@ -13,6 +14,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(8, 1, 1) p
     const int64_t a_size_0,
     const int64_t a_size_1,
     const int64_t b_size_1) {
+    weft::await_launch_before();
     // a block has 4 x 32 results, a thread 4 columns; 8 warps share the points
     const int32_t column_tiles = int32_t((b_size_1 + 31) / 32);
     const int64_t first_column = int64_t(int32_t(blockIdx.x) / 8) * 32;

@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/cluster_team.cuh"
 #include "weft/bulk.cuh"
 #include "weft/memory.cuh"
@@ -11,6 +12,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) __cluster_dims__(8, 1, 1) s
     const int64_t y_stride_0,
     const int64_t rows,
     const int64_t length) {
+    weft::await_launch_before();
     // a row a cluster of 8 blocks of 256 threads, which lies in shared memory; each thread has 8 neighbouring points, 16 times
     extern __shared__ __align__(128) unsigned char memory[];
     weft::bfloat16* const x_part = reinterpret_cast<weft::bfloat16*>(memory);

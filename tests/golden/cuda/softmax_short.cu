@@ -1,3 +1,4 @@
+#include "weft/dependent.cuh"
 #include "weft/memory.cuh"
 #include "weft/team.cuh"
 
@@ -9,6 +10,7 @@ extern "C" __global__ void __launch_bounds__(128) softmax(
     const int64_t y_stride_0,
     const int64_t rows,
     const int64_t length) {
+    weft::await_launch_before();
     // 16 rows a block, 8 threads each; each thread holds 4 neighbouring points, 4 times
     const int64_t r = int64_t(blockIdx.x) * 16 + threadIdx.y;
     if (r >= rows) return;

@@ -5,8 +5,16 @@
 
 namespace weft {
 
+// The memory that the blocks of a launch tell each other through, `words` for each of its squares: a block clears those of its
+// own. Nobody asks before all have (`wait_for_grid`).
+template <int words> WEFT_FUNCTION void clear_told(uint64_t* memory, int squares) {
+    for (int square = blockIdx.x; square < squares; square += gridDim.x) {
+        for (int k = threadIdx.x; k < words; k += blockDim.x) memory[int64_t(square) * words + k] = 0;
+    }
+}
+
 // own[u], which the lanes of a quad share of the u-th row that their warpgroup's instructions give them, becomes what all of the
-// `parts` blocks have of it, combined in their order. memory: 0 at first, used once: `tile` rows of each block. part: which of the
+// `parts` blocks have of it, combined in their order. memory: cleared, used once: `tile` rows of each block. part: which of the
 // blocks this one is. row: the quad's first one.
 template <class Algebra, int parts, int tile, int rows>
 WEFT_FUNCTION void combine_across(typename Algebra::Value (&own)[rows], uint64_t* memory, int part, int row) {

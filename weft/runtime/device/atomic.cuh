@@ -179,20 +179,47 @@ template <Scope scope> WEFT_FUNCTION void fence() {
 
 // ---------------------------------------------------------------- the whole grid
 
-// Every thread of every block waits for all the others: for cooperative launches, where all blocks run at once. `counter`
-// lies in global memory and is 0 before its first use ever; it needs no reset, between launches neither.
+// Barriers of cooperative launches, where all blocks run at once. A round adds 2^31 in all to `counter`: its end is the change of
+// the highest bit, and the other bits are 0 again.
+namespace detail {
+WEFT_FUNCTION bool first_of_block() { return threadIdx.x + threadIdx.y + threadIdx.z == 0; }
+WEFT_FUNCTION uint32_t share_of_round() {
+    const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
+    return blockIdx.x + blockIdx.y + blockIdx.z == 0 ? 0x80000000u - (blocks - 1) : 1;
+}
+// The one that the driver has for each cooperative launch: the second word of what envreg1 (the high half) and envreg2 point to.
+WEFT_FUNCTION uint32_t* counter_of_driver() {
+    uint32_t low, high;
+    asm("mov.u32 %0, %%envreg1;" : "=r"(high));
+    asm("mov.u32 %0, %%envreg2;" : "=r"(low));
+    return reinterpret_cast<uint32_t*>(uint64_t(high) << 32 | low) + 1;
+}
+}  // namespace detail
+
+// Every thread of every block waits for all the others. `counter` lies in global memory and is 0 before its first use ever; it
+// needs no reset, between launches neither.
 WEFT_FUNCTION void grid_sync(uint32_t* counter) {
     __syncthreads();
-    if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
-        // A round adds 2^31 in all: its end is the change of the highest bit, and the other bits are 0 again.
-        const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
-        const bool first = blockIdx.x + blockIdx.y + blockIdx.z == 0;
-        const uint32_t before =
-            atomic_add_acquire_release<Scope::gpu>(counter, first ? 0x80000000u - (blocks - 1) : uint32_t(1));
+    if (detail::first_of_block()) {
+        const uint32_t before = atomic_add_acquire_release<Scope::gpu>(counter, detail::share_of_round());
         while (((load_acquire<Scope::gpu>(counter) ^ before) & 0x80000000u) == 0) {
         }
     }
     __syncthreads();
+}
+
+// The same in two halves, once a launch. All threads of a block arrive; what they have done is seen by who has waited for the
+// round that this gives.
+WEFT_FUNCTION uint32_t arrive_at_grid() {
+    uint32_t* const counter = detail::counter_of_driver();
+    const bool first = detail::first_of_block();
+    const uint32_t round = __syncthreads_or(first && load_relaxed<Scope::gpu>(counter) >> 31);  // it ends when all have arrived
+    if (first) atomic_add_release<Scope::gpu>(counter, detail::share_of_round());
+    return round;
+}
+WEFT_FUNCTION void wait_for_grid(uint32_t round) {
+    while (load_acquire<Scope::gpu>(detail::counter_of_driver()) >> 31 == round) {
+    }
 }
 
 }  // namespace weft

@@ -149,4 +149,14 @@ WEFT_HOST_FUNCTION void grid_sync(uint32_t* counter) {
     __syncthreads();
 }
 
+// Once a launch, in two halves: all threads of a block arrive.
+WEFT_HOST_FUNCTION uint32_t arrive_at_grid() {
+    __syncthreads();
+    if (threadIdx.x + threadIdx.y + threadIdx.z == 0) weft_arrive_at_grid();
+    return 0;
+}
+WEFT_HOST_FUNCTION void wait_for_grid(uint32_t) {
+    while (!weft_grid_arrived()) weft_yield();
+}
+
 }  // namespace weft

@@ -63,6 +63,22 @@ void weft_fence(Scope) {
     ++f.knowledge.clock;
 }
 
+void weft_arrive_at_grid() {
+    Knowledge& k = current->knowledge;
+    give_way();
+    launch->of_arrived.take(message_of(k));
+    ++k.clock;
+    ++launch->arrived;
+    ++launch->progress;
+}
+
+bool weft_grid_arrived() {
+    give_way();
+    if (launch->arrived < launch->blocks) return false;
+    acquire(current->knowledge, launch->of_arrived);
+    return true;
+}
+
 void weft_check_registers(const void* values, uint32_t bytes, const char* what) {
     uint32_t words;
     for (uint32_t k = 0; k < bytes; k += 4) {

@@ -45,6 +45,8 @@ uint32_t weft_active_mask();
 
 // ---- memory
 void weft_fence(weft::sim::Scope scope);
+void weft_arrive_at_grid();  // a block, once a launch
+bool weft_grid_arrived();    // all blocks: the caller knows then what they knew
 // Before the bytes are touched: an atomic of the caller, with what it orders.
 void weft_atomic(const void* address, uint32_t bytes, weft::sim::Atomic what, weft::sim::Order order, weft::sim::Scope scope);
 // An access that the compiler's instrumentation does not see: 16 bytes of shared memory, by a lane of a matrix copy.

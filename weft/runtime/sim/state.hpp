@@ -46,6 +46,8 @@ struct Launch {
     AccessSets accesses;
     std::unordered_map<Actor, AgentName> agents;
     std::unordered_map<uintptr_t, Released> released;  // by atomics, by address
+    uint64_t arrived = 0;                              // blocks, at the grid's barrier
+    Message of_arrived;
     std::map<std::tuple<std::string, SiteId, SiteId>, Found> findings;
 };
 
