@@ -141,7 +141,7 @@ class ChainEntry(TilesEntry):
         self.places_of_thread()
         if self.whole_plan.warpgroups > 1:
             line(f"if ({self.group} == {self.whole_plan.warpgroups - 1}) weft::barrier_arrive(1, 256);  // the first may begin")
-        if self.chain.bounded and self.chain.sums.folds:
+        if self.chain.bounded and self.chain.sums.folds and not self.skips:
             line(f"__shared__ int32_t told[{self.whole_plan.warpgroups}][4];")
         if self.whole_plan.meeting == "tickets":
             line("__shared__ uint32_t ticket;  // how many parts of a tile were there before this block's")
@@ -153,6 +153,8 @@ class ChainEntry(TilesEntry):
             self.turns_of_warpgroup()
             if self.skips:
                 line("bool sure = false;  // all pairs of a turn have the condition")
+                if self.chain.bounded and self.chain.sums.folds:
+                    line("bool finite = true;  // all that sums are multiplied by in it")
             self.fold_lambda()
             self.go_through_columns()
             self.end_folds()
@@ -289,7 +291,7 @@ class ChainEntry(TilesEntry):
         each = "for (int32_t turn = first_turn; turn < turns; ++turn)"
         if self.skips:
             line("bool first = true;")
-            each = "for (int32_t next = left.next(), turn; (turn = next / 2) < turns;)"
+            each = "for (int32_t next = left.next(), turn; (turn = next / 4) < turns;)"
         with self.writer.block(each):
             if self.skips:
                 line("const int32_t told = next;")
@@ -301,7 +303,7 @@ class ChainEntry(TilesEntry):
                 line(f"{which}_empty[place].wait(phase ^ 1);")
                 if self.skips and which == "scores":
                     with self.one_lane():
-                        line("turn_of[place][0] = told, turn_of[place][1] = next / 2;")
+                        line("turn_of[place][0] = told, turn_of[place][1] = next / 4;")
                 self.bring_group(groups[which], f"{which}_full[place]", size[which], "place", f"turn * {columns}")
             line(self.next_place)
             line("if (!first) continue;" if self.skips else "if (turn > first_turn) continue;")
@@ -429,7 +431,9 @@ class ChainEntry(TilesEntry):
     def begin_turn(self) -> None:
         self.writer.line("scores_full[place].wait(phase);")
         if self.skips:
-            self.writer.line("turn = turn_of[place][0] / 2, sure = turn_of[place][0] % 2, following = turn_of[place][1];")
+            self.writer.line("turn = turn_of[place][0] / 4, sure = turn_of[place][0] & 1, following = turn_of[place][1];")
+            if self.chain.bounded and self.chain.sums.folds:
+                self.writer.line("finite = turn_of[place][0] & 2;")
             if self.whole_plan.warpgroups == 1:
                 self.writer.line("__syncwarp();  // all of a warp have read it, before it gives its place back")
         self.take_turn(own=True)
@@ -557,7 +561,7 @@ class ChainEntry(TilesEntry):
     def apart(self) -> bool:
         """Whether the sums of a last turn, in which rows lack columns, have room where the scores have been."""
         chain, (_, lanes, columns) = self.chain, self.plan.tile
-        return chain.bounded and len(chain.scores.folds) == 1 and len(chain.sums.folds) * lanes <= columns
+        return chain.bounded and not self.skips and len(chain.scores.folds) == 1 and len(chain.sums.folds) * lanes <= columns
 
     def multiply_apart(self) -> None:
         """The sums of a last turn by themselves, which tell whether there was an infinity."""
@@ -620,6 +624,8 @@ class ChainEntry(TilesEntry):
 
     def any_infinite(self, place: str) -> str:
         """Whether the other operands of sums have an infinity, as all threads of a warpgroup are told."""
+        if self.skips:
+            return "!finite"
         infinite = [f"weft::any_infinite<{self.tiles_of[k].tiles}>({self.tiles_at(k, place)})" for k in self.of_sums()]
         return f"weft::any_of_warpgroup({' || '.join(infinite)}, told[{self.group}], {self.barrier_of_group})"
 

@@ -60,7 +60,7 @@ class TurnsEntry(MeetingEntry):
         """Where the warp that brings tiles says which turns these are."""
         if self.skips:
             line, groups = self.writer.line, self.whole_plan.warpgroups
-            line("// of a place: the turn, and whether all its pairs have the condition; the turn that follows")
+            line("// of a place: the turn, whether all its pairs have the condition, and all is finite; the turn that follows")
             line(f"__shared__ int32_t turn_of[{self.plan.stages}][2];")
             line(f"__shared__ weft::TurnsOfGroup turns_of[{self.whole_plan.row_places}][{groups}];")
 
@@ -103,7 +103,8 @@ class TurnsEntry(MeetingEntry):
             finite = finite if chain.mask.finite or chain.mask.operands else []
             may, must = (self.decided(chain.mask.condition, may) for may in (True, False))
             may = f"!({' && '.join(finite)}) || {may}" if finite else may
-            line(f"return ({may} ? weft::some_pair : 0u) | ({must} ? weft::all_pairs : 0u);")
+            told = [f"({may} ? weft::some_pair : 0u)", f"({must} ? weft::all_pairs : 0u)"]
+            line(f"return {' | '.join([*told, '(told_of_turn & 1 ? weft::all_finite_there : 0u)'])};")
         line(f"int32_t from[{groups}], to[{groups}];")
         with self.unrolled_block([f"for (int32_t g = 0; g < {groups}; ++g)"]):
             if chain.bounded:
@@ -112,8 +113,9 @@ class TurnsEntry(MeetingEntry):
             line(f"from[g] = {self.first_of_own if chain.bounded else '0'};")
             line(f"to[g] = {self.stop_of_own if chain.bounded else 'turns'};")
         line(f"weft::TurnsOfGroup counts[{groups}];")
-        line("weft::count_turns(counts, from, to, first_turn, turns, ask);")
-        line("weft::Turns<decltype(ask)> left(ask, first_turn, turns);")
+        line("const int32_t begin = weft::count_turns(counts, from, to, first_turn, turns, ask);")
+        line("const int32_t all_turns = counts[0].before + counts[0].own + counts[0].after;")
+        line("weft::Turns<decltype(ask)> left(ask, begin, turns, all_turns);")
 
     def of_neither(self, e: Expr) -> Iterable[Expr]:
         """What is compared of neither rows nor columns."""

@@ -526,8 +526,11 @@ def tables_of(chain: Chain) -> tuple[tuple[str, ScalarType], ...]:
 
 
 def looked_at(chain: Chain, plan: ChainPlan) -> tuple[Brought, ...]:
-    """The tiles of a turn that are looked at for what is not finite: of operands of sums, or of scores that these have."""
+    """The tiles of a turn that are looked at for what is not finite: of operands of sums, or of scores that these have; of all
+    sums where rows lack columns by bounds, which takes less time than that each tile of rows looks.
+    """
     own, wanted = brought(plan, chain), () if chain.mask is None else chain.mask.operands
+    wanted = tuple(o.name for o in chain.sums.right) if chain.bounded else wanted
     asked = {b.of or b.operand.name for b in own if b.product is chain.sums and b.operand.name in wanted}
     return tuple(b for b in own if not b.once and not b.of and b.operand.name in asked)
 
