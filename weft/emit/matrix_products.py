@@ -142,8 +142,17 @@ class MatrixEntry(ProductEntry):
                     place = f"{self.told[f.results[0]]} + int64_t({self.number} - part) * {words}, part"
                 if self.plan.across > 1 and f is self.products.across[-1][-1]:  # what is written with it comes meanwhile
                     self.read_for_results()
+                if self.plan.across > 1 and f is self.products.across[0][0]:
+                    self.wait_for_cleared()
                 template = f"{self.algebra(f)}, {self.plan.across}, {m}"
                 line(f"weft::combine_across<{template}>({name}, {place}, first_own_row);")
+
+    def wait_for_cleared(self) -> None:
+        """Before the first square's fold is told, all blocks have cleared theirs, which they did while this one multiplied."""
+        squares = "int32_t(gridDim.x)" if self.plan.crews == 1 else f"{self.plan.crews} * int32_t(gridDim.x)"
+        with self.writer.block(f"if ({self.number} < {squares})"):
+            self.writer.line("if (threadIdx.x % 32 == 0) weft::wait_for_grid(round);  // all blocks have cleared theirs")
+            self.writer.line("__syncwarp();")
 
     def read_for_results(self) -> None:
         """Begin to read what results need along the columns, where that asks for nothing first."""
@@ -262,9 +271,6 @@ class MatrixEntry(ProductEntry):
             line(f"const int32_t crew = threadIdx.x / {self.plan.folding};")
             line("step = crew * turns;")
             line("int32_t called_before = crew == 0;  // the first need not be called")
-        if self.told:
-            line("if (threadIdx.x % 32 == 0) weft::wait_for_grid(round);  // all blocks have cleared theirs")
-            line("__syncwarp();")
         with self.each_square(by_crews=crews > 1):
             self.multiply_squares(tiles, turns, begin)
             self.finish()

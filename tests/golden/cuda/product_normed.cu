@@ -68,8 +68,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) normed_linear(
     const int32_t own_row = threadIdx.x / 128 * 64, own_column = 0;  // of the warpgroup
     const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
-    if (threadIdx.x % 32 == 0) weft::wait_for_grid(round);  // all blocks have cleared theirs
-    __syncwarp();
     for (int32_t square = blockIdx.x; square < squares; square += gridDim.x) {
         const int32_t part = square % column_tiles;
         const int64_t first_row = int64_t(square / column_tiles) * 128;
@@ -141,6 +139,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) normed_linear(
         #pragma unroll
         for (int32_t h = 0; h < 3; ++h) {
             fetch_ahead_2(h);
+        }
+        if (square < int32_t(gridDim.x)) {
+            if (threadIdx.x % 32 == 0) weft::wait_for_grid(round);  // all blocks have cleared theirs
+            __syncwarp();
         }
         weft::combine_across<weft::Sum<float>, 4, 128>(squares_of_rows, squares_told + int64_t(square - part) * 128, part, first_own_row);
         #pragma unroll
