@@ -14,7 +14,7 @@ from weft.graph.chains import Chain
 from weft.graph.tile import Fold, Map, Read
 from weft.loops.ir import Expr, Op, Ref, free_names
 from weft.loops.types import BOOL, INT64
-from weft.plan.chain import FRAGMENT_ROWS, ChainPlan
+from weft.plan.chain import FRAGMENT_ROWS, ChainPlan, several
 
 PAIRS = 8  # columns that a quad of threads has together, two each
 
@@ -78,6 +78,24 @@ class ColumnsEntry(MatrixEntry):
         asked = which in self.each_asked
         return f"{which}_of_row[u]" if asked else self.printer.index(axis.start if which == "start" else axis.stop, SUM)
 
+    @property
+    def based(self) -> bool:
+        """Whether the turns of a tile begin with its first column, so that rows with a few columns each take few turns; others
+        begin with a multiple of their columns.
+        """
+        chain, plan = self.chain, self.whole_plan
+        moves = chain.start is not None and self.axes[chain.column].start != ZERO
+        return moves and plan.parts == 1 and not chain.pages and not several(chain)
+
+    def first_of(self, turn: str, type_: str = "") -> str:
+        """The first column of a turn, as C++."""
+        first = f"{f'{type_}({turn})' if type_ else turn} * {self.plan.tile[2]}"
+        return f"column_base + {first}" if self.based else first
+
+    def within_turns(self, column: str) -> str:
+        """A column, counted from where the turns begin."""
+        return f"{column} - column_base" if self.based else column
+
     def turns_of_tile(self) -> None:
         """The turns that some row of a tile has, or those of a part of them."""
         line, chain, columns, parts = self.writer.line, self.chain, self.plan.tile[2], self.whole_plan.parts
@@ -90,8 +108,12 @@ class ColumnsEntry(MatrixEntry):
             self.bounds_of_each()
             self.bounds_of_rows("tile", "first_row", "last_row")
             begin = self.bound("start", "tile", least=True)
-            begin = f"({begin}) / {columns}" if begin != "0" else "0"
             end = self.bound("stop", "tile", least=False)
+            if self.based:
+                first = f"weft::minimum<int64_t>({begin}, {end})"
+                line(f"const int32_t column_base = {first};  // with which the first turn begins")
+            begin = f"({begin}) / {columns}" if begin != "0" and not self.based else "0"
+            end = self.within_turns(end)
             turns = f"weft::maximum<int64_t>({end} + {columns - 1}, 0) / {columns}"
         if parts == 1:
             line(f"const int32_t first_turn = {begin};")
@@ -113,17 +135,17 @@ class ColumnsEntry(MatrixEntry):
             line(f"const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, {rows} - 1);")
             line(f"const int64_t far_row = weft::minimum<int64_t>(near_row + {FRAGMENT_ROWS}, {rows}) - 1;")
             self.bounds_of_rows("group", "near_row", "far_row")
-            stop = self.bound("stop", "group", least=True)
+            stop = self.within_turns(self.bound("stop", "group", least=True))
         whole = f"({stop}) / {columns}" if " " in stop else f"{stop} / {columns}"
         line(f"const int32_t whole_turns = {whole};  // in which all rows have all columns")
         if not chain.bounded:
             return
-        most = self.bound("stop", "group", least=False)
+        most = self.within_turns(self.bound("stop", "group", least=False))
         own = f"({most} + {columns - 1}) / {columns}"
         own = f"weft::minimum<int64_t>({own}, turns)" if self.whole_plan.parts > 1 else own
         line(f"const int32_t own_turns = {own};  // in which some row has some")
         if axis.start != ZERO:
-            ends = [self.bound("start", "group", least) for least in (True, False)]
+            ends = [self.within_turns(self.bound("start", "group", least)) for least in (True, False)]
             line(f"const int32_t first_own_turn = ({ends[0]}) / {columns};")
             line(f"const int32_t first_whole_turn = ({ends[1]} + {columns - 1}) / {columns};")
 
