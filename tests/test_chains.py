@@ -247,6 +247,22 @@ def test_near_keys(forced: Callable[..., None], reach: int) -> None:
     torch.testing.assert_close(found["sums"].double(), scores.masked_fill(~seen, -math.inf).logsumexp(-1), rtol=1e-4, atol=1e-4)
 
 
+def test_near_keys_with_infinities_that_other_rows_have(forced: Callable[..., None]) -> None:
+    """In a first turn, which begins with the first key of a tile, in one between, and in a last one."""
+    forced(2, 64)
+    q, k, v = three(1, 330, 330, 32)
+    v[0, 60, 5], v[0, 101, 3], v[0, 240, 7] = -math.inf, math.inf, math.nan
+    out = ran(kernels.near, q, k, v, 0.2, 90)["out"]
+    i, j = torch.arange(330)[:, None], torch.arange(330)
+    seen = (j <= i) & (j >= i - 90)
+    expected = reference(q, k, v.nan_to_num(0.0, 0.0, 0.0), 0.2, seen)
+    for key, lane in ((60, 5), (101, 3), (240, 7)):
+        expected[0, seen[:, key], lane] = math.nan
+    infinite = expected.isnan()
+    assert torch.equal(infinite, ~out.isfinite())
+    close(out.masked_fill(infinite, 0.0), expected.masked_fill(infinite, 0.0))
+
+
 @pytest.mark.parametrize(("warpgroups", "turn"), [(1, 80), (2, 64), (3, 64)])
 def test_keys_of_documents(forced: Callable[..., None], warpgroups: int, turn: int) -> None:
     """Where the document of a query begins, and infinities in the others."""

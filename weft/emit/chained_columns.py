@@ -14,7 +14,7 @@ from weft.graph.chains import Chain
 from weft.graph.tile import Fold, Map, Read
 from weft.loops.ir import Expr, Ref, free_names
 from weft.loops.types import INT64
-from weft.plan.chain import FRAGMENT_ROWS, ChainPlan
+from weft.plan.chain import FRAGMENT_ROWS, ChainPlan, several
 
 PAIRS = 8  # columns that a quad of threads has together, two each
 
@@ -79,6 +79,24 @@ class ColumnsEntry(MatrixEntry):
         asked = which in self.each_asked
         return f"{which}_of_row[u]" if asked else self.printer.index(axis.start if which == "start" else axis.stop, SUM)
 
+    @property
+    def based(self) -> bool:
+        """Whether the turns of a tile begin with its first column, so that rows with a few columns each take few turns; others
+        begin with a multiple of their columns, as where turns are left out, which are counted for all tiles.
+        """
+        chain, plan = self.chain, self.whole_plan
+        moves = chain.start is not None and self.axes[chain.column].start != ZERO
+        return moves and plan.parts == 1 and not (plan.skips or chain.pages or several(chain))
+
+    def first_of(self, turn: str, type_: str = "") -> str:
+        """The first column of a turn, as C++."""
+        first = f"{f'{type_}({turn})' if type_ else turn} * {self.plan.tile[2]}"
+        return f"column_base + {first}" if self.based else first
+
+    def within_turns(self, column: str) -> str:
+        """A column, counted from where the turns begin."""
+        return f"{column} - column_base" if self.based else column
+
     def turns_of_tile(self) -> None:
         """The turns that some row of a tile has, or those of a part of them."""
         line, chain, columns, parts = self.writer.line, self.chain, self.plan.tile[2], self.whole_plan.parts
@@ -91,8 +109,12 @@ class ColumnsEntry(MatrixEntry):
             self.bounds_of_each()
             self.bounds_of_rows("tile", "first_row", "last_row")
             begin = self.bound("start", "tile", least=True)
-            begin = f"({begin}) / {columns}" if begin != "0" else "0"
             end = self.bound("stop", "tile", least=False)
+            if self.based:
+                first = f"weft::minimum<int64_t>({begin}, {end})"
+                line(f"const int32_t column_base = {first};  // with which the first turn begins")
+            begin = f"({begin}) / {columns}" if begin != "0" and not self.based else "0"
+            end = self.within_turns(end)
             turns = f"weft::maximum<int64_t>({end} + {columns - 1}, 0) / {columns}"
         if parts == 1:
             line(f"const int32_t first_turn = {begin};")
@@ -111,7 +133,7 @@ class ColumnsEntry(MatrixEntry):
         stop = self.counts.get(chain.column, "")
         if chain.bounded:
             self.rows_of_group()
-            stop = self.bound("stop", "group", least=True)
+            stop = self.within_turns(self.bound("stop", "group", least=True))
         whole = f"({stop}) / {columns}" if " " in stop else f"{stop} / {columns}"
         line(f"const int32_t whole_turns = {whole};  // in which all rows have all columns")
         if not chain.bounded:
@@ -121,7 +143,7 @@ class ColumnsEntry(MatrixEntry):
         if self.axes[chain.column].start != ZERO:
             if not self.whole_plan.skips:
                 line(f"const int32_t first_own_turn = {self.first_of_own};")
-            end = self.bound("start", "group", least=False)
+            end = self.within_turns(self.bound("start", "group", least=False))
             line(f"const int32_t first_whole_turn = ({end} + {columns - 1}) / {columns};")
 
     def rows_of_group(self) -> None:
@@ -135,13 +157,13 @@ class ColumnsEntry(MatrixEntry):
     def stop_of_own(self) -> str:
         """Before which turn some row of a warpgroup has some column."""
         columns = self.plan.tile[2]
-        own = f"({self.bound('stop', 'group', least=False)} + {columns - 1}) / {columns}"
+        own = f"({self.within_turns(self.bound('stop', 'group', least=False))} + {columns - 1}) / {columns}"
         return f"weft::minimum<int64_t>({own}, turns)" if self.whole_plan.parts > 1 else own
 
     @property
     def first_of_own(self) -> str:
         """The first of these turns."""
-        return f"({self.bound('start', 'group', least=True)}) / {self.plan.tile[2]}"
+        return f"({self.within_turns(self.bound('start', 'group', least=True))}) / {self.plan.tile[2]}"
 
     def of_columns(self, row_: str, extrema: Mapping[str, str]) -> dict[str, str]:
         """What sums of a row are relative to in the end: extrema, but where it has no columns what its sums began with."""

@@ -20,7 +20,7 @@ from weft.graph.steady import counts_from_one
 from weft.graph.tile import Fold, Map, Read, mapped, names_of, uses, uses_of_write
 from weft.loops.ir import Cast, Check, Const, Expr, Load, Op, Ref, Round, free_names, rewrite, walk_expr
 from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64
-from weft.plan.chain import WARPGROUP, several
+from weft.plan.chain import MOST_TILES, WARPGROUP, several
 
 MOST_ROW_WORDS = 8  # of a thread, of what its rows have alone
 WHOLE = "whole turn"  # the name, which no value has, of whether all pairs of a turn have a condition
@@ -81,6 +81,10 @@ class RowFoldsEntry(ColumnsEntry):
 
     def sums_done(self, place: str) -> None:
         """Sums of the columns at a place are done, which nobody needs there any more."""
+        raise NotImplementedError
+
+    def mend_first(self, place: str) -> None:
+        """Where the sums of a first turn tell of an infinity that some rows lack, they are made again without it."""
         raise NotImplementedError
 
     def stage_columns(self) -> None:
@@ -201,6 +205,12 @@ class RowFoldsEntry(ColumnsEntry):
         return self.whole_plan.overlapped and bool(self.chain.repairs)
 
     @property
+    def begins_at_edge(self) -> bool:
+        """Whether sums begin with columns that some rows lack; without, a turn at an edge is the last one as a rule."""
+        moves = self.chain.bounded and self.axes[self.chain.column].start != ZERO
+        return self.late and moves and not self.whole_plan.skips
+
+    @property
     def roomy(self) -> bool:
         """Whether sums leave registers for what is the same in all turns."""
         return len(self.chain.sums.folds) * self.plan.tile[1] <= MOST_LANES_BESIDE
@@ -296,10 +306,19 @@ class RowFoldsEntry(ColumnsEntry):
         axis = self.axes[chain.column]
         bounds = {"column_start": "start"} if axis.start != ZERO else {}
         bounds["column_stop"] = "stop"
+        if self.masked and self.based:
+            within = ", ".join(f"{which}_within[2]" for which in bounds.values())
+            line(f"int32_t {within};  // counted from where the turns begin")
+            with self.each_row_of_thread([]):
+                for which in bounds.values():
+                    far = f"weft::minimum<int64_t>({self.within_turns(self.bound_of_row(which))}, {MOST_TILES})"
+                    line(f"{which}_within[u] = weft::maximum<int64_t>({far}, 0);")
         takes = ["const int32_t turn", *(["const bool edge"] * (not self.masked))]
         takes += ["const bool summing", "const int32_t summed"] * self.late
+        if self.begins_at_edge:
+            line("bool fresh = true;  // the sums are those of the turn before alone, and rows lack columns of that")
         with self.writer.block(f"const auto fold_turn = [&]({', '.join(takes)}) WEFT_INLINE", "};"):
-            line(f"const int64_t first_column = int64_t(turn) * {columns} + threadIdx.x % 4 * 2;")
+            line(f"const int64_t first_column = {self.first_of('turn', 'int64_t')} + threadIdx.x % 4 * 2;")
             if not self.masked:
                 line(f"int32_t {', '.join(f'{name}[2]' for name in bounds)};")
             if moved:
@@ -330,9 +349,9 @@ class RowFoldsEntry(ColumnsEntry):
             if moved_by:
                 factors = ", ".join(f"{own}[2]" for own in moved_by)
                 self.writer.insert(mark, f"float {factors};  // what brings sums to these")
-            self.bring_sums(moved_by)
             if self.powers is not None:
-                self.bring_far(references)
+                self.bring_far(references)  # a branch on the maxima: the compiler would wait for sums before it finds these
+            self.bring_sums(moved_by)
             self.follow(late, of_rows, elements, {n: f"{own}[u]" for n, own in references.items()})
         self.declare_divisors()
 
@@ -444,7 +463,12 @@ class RowFoldsEntry(ColumnsEntry):
                     asked = self.printer.value(chain.given)
                     line(f"has = has && ({asked});" if self.everywhere else f"if (!({asked})) continue;")
             plain = self.printer
-            self.printer = replace(plain, column=chain.column, first="first_column", beyond=beyond)  # type: ignore[call-arg]
+            assert isinstance(plain, ColumnPrinter)
+            row = chain.row if len(chain.sums.folds) < 2 else ""  # what is shared takes registers
+            self.printer = replace(
+                plain, column=chain.column, first="first_column", beyond=beyond, row=row, below="u * 8",
+                first_row="(first_row + first_own_row)",
+            )  # fmt: skip
             yield
             self.printer = plain
             if self.writer.mentions(column, mark):
@@ -529,6 +553,8 @@ class RowFoldsEntry(ColumnsEntry):
 
     def bound_of_thread(self, which: str) -> str:
         """A bound of the u-th row of a thread, from the first of its columns in a turn on."""
+        if self.masked and self.based:
+            return f"{which}_within[u] - turn * {self.plan.tile[2]} - int32_t(threadIdx.x) % 4 * 2"
         return f"weft::minimum<int64_t>({self.bound_of_row(which)} - first_column, {self.plan.tile[2]})"
 
     def take_in(self, latest: Mapping[str, str]) -> None:
@@ -584,6 +610,8 @@ class RowFoldsEntry(ColumnsEntry):
         if self.late:
             with self.writer.block("if (summing)"):
                 self.writer.line(f"weft::wgmma_wait<0>({', '.join(self.accumulators())});")
+                if self.begins_at_edge:
+                    self.mend_first("summed")
                 self.sums_done("summed")
         for own, sums in moved.items():
             for name in sums:

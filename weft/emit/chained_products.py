@@ -34,13 +34,13 @@ _OWN = """
     outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column
     first_own_row first_own_column first_turn last_row near_row far_row whole_turns own_turns first_own_turn all_turns
     first_whole_turn column_start column_stop start_of stop_of start_of_tile stop_of_tile start_of_group stop_of_group
-    start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles
-    taken batches together section within_section nth first_batch few ticket row_tile any_turn any_own rows multiply_scores
-    multiply_sums rows_full scores_full scores_empty sums_full
-    sums_empty before power slope lost unit rising factor_of_scores part parts part_run item row_stop first_place place_of_row
-    infinite fetch_columns hand_columns handed n tickets first_part summing summed
-    turn_of turns_of own_part own_left following sure after left ask counts lacks from to told_of_turn last_column finite_rows
-    finite_of_row last_turn next first of_row_0 of_row_1 of_row_2 rows_0 rows_1 rows_2 columns_0 columns_1 columns_2 finite
+    start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles taken batches
+    together section within_section nth first_batch few ticket row_tile any_turn any_own rows multiply_scores multiply_sums
+    rows_full scores_full scores_empty sums_full sums_empty before power slope lost unit rising factor_of_scores part parts
+    part_run item row_stop first_place place_of_row infinite fetch_columns hand_columns handed n tickets first_part summing
+    summed turn_of turns_of own_part own_left following sure after left ask counts lacks from to told_of_turn last_column
+    finite_rows finite_of_row last_turn next first of_row_0 of_row_1 of_row_2 rows_0 rows_1 rows_2 columns_0 columns_1
+    columns_2 finite column_base start_within stop_within fresh
 """
 
 
@@ -287,7 +287,7 @@ class ChainEntry(TilesEntry):
                         self.writer.line("++rows;")
 
     def bring_turns(self, groups: Mapping[str, list[int]], size: Mapping[str, int]) -> None:
-        line, columns = self.writer.line, self.plan.tile[2]
+        line = self.writer.line
         each = "for (int32_t turn = first_turn; turn < turns; ++turn)"
         if self.skips:
             line("bool first = true;")
@@ -304,7 +304,7 @@ class ChainEntry(TilesEntry):
                 if self.skips and which == "scores":
                     with self.one_lane():
                         line("turn_of[place][0] = told, turn_of[place][1] = next / 4;")
-                self.bring_group(groups[which], f"{which}_full[place]", size[which], "place", f"turn * {columns}")
+                self.bring_group(groups[which], f"{which}_full[place]", size[which], "place", self.first_of("turn"))
             line(self.next_place)
             line("if (!first) continue;" if self.skips else "if (turn > first_turn) continue;")
             if self.skips:
@@ -456,6 +456,8 @@ class ChainEntry(TilesEntry):
         """What is made of a turn whose scores are there. first: no sums are under way."""
         line = self.writer.line
         self.scores_done("place")
+        if self.late:  # before what is made of scores: no instruction of that comes before those above, then
+            self.await_columns_of_sums("place")
         if self.asks_edge:
             line(f"edge = {edge};")
         self.fetch(self.next_turn)
@@ -492,7 +494,8 @@ class ChainEntry(TilesEntry):
                 line(f"after = turns_of[{self.rows_place}][{self.group}].after;")
                 line("__syncwarp();")
             self.leave_rows()
-            self.await_columns_of_sums("place")
+            if not self.late:
+                self.await_columns_of_sums("place")
             if self.apart:
                 with self.writer.block("if (edge)"):
                     self.multiply_apart()
@@ -541,10 +544,12 @@ class ChainEntry(TilesEntry):
             self.begin_turn()
             self.start()
             self.fold_scores(edge, first=True)
+            if self.begins_at_edge:
+                line("fresh = fresh && edge;")
             with self.writer.block(f"while (!({self.no_more(stop)}))" if self.skips else f"while (++turn != {stop})"):
-                self.await_columns_of_sums("place")
                 if chain.bounded:
-                    line(f"if (edge && {self.any_infinite('place')}) break;")
+                    asked = "edge && !fresh" if self.begins_at_edge else "edge"
+                    line(f"if ({asked} && {self.any_infinite('place')}) break;")
                 line("const int32_t last = place;")
                 line(self.next_place)
                 self.begin_turn()
@@ -556,6 +561,18 @@ class ChainEntry(TilesEntry):
                 line(self.all_have_read)
                 self.sums_done("place")
                 line(self.next_place)
+
+    def mend_first(self, place: str) -> None:
+        """The sums of a first turn, in which rows lack columns, tell by themselves whether there was an infinity."""
+        line, (_, lanes, _) = self.writer.line, self.plan.tile
+        finite = " && ".join(f"weft::all_finite({total})" for total in self.accumulators())
+        with self.writer.block("if (fresh)"):
+            with self.writer.block(f"if (!__all_sync(0xffffffffu, {finite}))"):
+                for total in self.accumulators():
+                    self.unrolled([f"for (int32_t h = 0; h < {lanes // 2}; ++h)"], f"{total}[h] = 0.0f;")
+                self.multiply_within("turn - 1", place)
+                line("__syncwarp();  // all of a warp have read the tiles")
+            line("fresh = false;")
 
     @property
     def apart(self) -> bool:
@@ -655,13 +672,13 @@ class ChainEntry(TilesEntry):
             row = self.declare(chain.row)
             line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
             for name, which in (("begin", "start"), ("end", "stop")):
-                near = f"weft::maximum<int64_t>({self.bound_of_row(which)} - ({turn}) * {columns}, 0)"
+                near = f"weft::maximum<int64_t>({self.within_turns(self.bound_of_row(which))} - ({turn}) * {columns}, 0)"
                 line(f"{name}[u] = weft::minimum<int64_t>({near}, {columns});")
         if chain.given is not None:
             with self.writer.block("const auto has = [&](const int32_t u, const int32_t point) WEFT_INLINE", "};"):
                 row, column = self.declare(chain.row), self.declare(chain.column)
                 line(f"const int64_t {row} = weft::minimum<int64_t>(first_row + first_own_row + u * 8, last_row);")
-                line(f"const int64_t {column} = int64_t({turn}) * {columns} + point;")
+                line(f"const int64_t {column} = {self.first_of(turn, 'int64_t')} + point;")
                 self.statements(tuple(map(self.let, self.of_pairs)))
                 line(f"return {self.printer.value(chain.given)};")
         for f, k in zip(chain.sums.folds, self.of_sums(), strict=True):

@@ -1,5 +1,5 @@
-"""Numbers of columns as floats: those of a thread's columns are the first one's and a constant, which is added as a float; and
-scalars as floats.
+"""Numbers of columns as floats: those of a thread's columns and rows are the first ones' and a constant, which is added as a
+float; and scalars as floats.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ _MOST = 1 << 10
 @dataclass(frozen=True)
 class ColumnPrinter(DividingPrinter):
     """column: the axis of columns, if any; beyond: a column of a thread less its first one, as C++ that unrolling makes a
-    constant. first: the name of that one.
+    constant. first: the name of that one. row, below, first_row: the same of rows.
 
     The conversion of an integer of 64 bits takes as long as eight sums of floats. A sum with the converted first number is as
-    exact as the converted sum, or two units at the most: where that number is rounded, a turn has few columns beside it.
+    exact as the converted sum, or two units at the most: where that number is rounded, a turn has few columns beside it. What
+    is made of a distance, j - i, is made once where two scores have the same.
 
     rounded: scalars that are there as floats.
     """
@@ -29,6 +30,9 @@ class ColumnPrinter(DividingPrinter):
     column: str = ""
     first: str = ""
     beyond: str = ""
+    row: str = ""
+    first_row: str = ""
+    below: str = ""
     rounded: dict[Expr, str] = field(default_factory=dict)
 
     def _cast(self, value: Expr, type_: ScalarType, wrap: bool) -> Text:
@@ -45,7 +49,14 @@ class ColumnPrinter(DividingPrinter):
         return super()._cast(value, type_, wrap)
 
     def _place(self, form: Affine, own: int) -> Text:
-        columns = replace(self, name=lambda ref: self.first if ref.name == self.column else self.name(ref), column="")
-        first = columns._print(form.expr(), False).text
-        more = self.beyond if abs(own) == 1 else f"{abs(own)} * ({self.beyond})"
-        return Text(f"float({first}) {'+' if own > 0 else '-'} float({more})", SUM)
+        firsts = {self.column: self.first, self.row: self.first_row}
+        thread = replace(self, name=lambda ref: firsts.get(ref.name) or self.name(ref), column="")
+        first = thread._print(form.expr(), False).text
+        more = _multiple(own, self.beyond)
+        if below := form.coefficient(self.row):
+            more += f" {'+' if below > 0 else '-'} {_multiple(abs(below), self.below)}"
+        return Text(f"float({first}) + float({more})", SUM)
+
+
+def _multiple(factor: int, number: str) -> str:
+    return f"({number})" if factor == 1 else f"{factor} * ({number})"

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 from weft.graph.chains import Chain, by_rows
 from weft.graph.pages import Pages
@@ -28,15 +28,18 @@ from weft.plan.product_search import OTHER_SHARED, boxed, staged_of, written_tog
 WARPGROUP, FRAGMENT_ROWS = 128, 64
 # Columns of a turn, warpgroups of a block, and turns and tiles of rows that have a place in shared memory, that are tried.
 TURNS, WARPGROUPS, STAGES, ROW_PLACES = (128, 112, 96, 80, 64, 48, 32, 192, 176), (1, 2, 3), (4, 3, 2), (2, 1)
-# Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles; and where that asks
-# rows for their columns.
+# Registers of a thread, by warpgroups of a block: of those that multiply, and of the one that brings tiles; where that takes
+# tiles of rows of one score, and scores, sums and left operands have so many words at the most, and not many lanes; and where
+# it asks rows for their columns.
 REGISTERS = {1: (240, 240), 2: (240, 24), 3: (160, 32)}
+REGISTERS_TAKING, MOST_WORDS_TAKING = {1: (240, 240), 2: (232, 40), 3: (160, 32)}, 168
 REGISTERS_ASKING = {1: (240, 240), 2: (232, 40), 3: (152, 56)}
 # Words of a thread: besides sums, scores and operands, and where rows have columns of their own, a part of which goes with the
 # lanes, or where lanes are many; for each axis of the batch after the first, and each other read; all of them at the most, by
 # warpgroups of a block, and how many more a lone one has where else nothing fits, or columns lie in pages, which another warp
 # is told. Points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, MANY_LANES, MANY_WORDS, AXIS_WORDS, READ_WORDS = 20, 18, 16, 128, 16, 4, 8
+WITHIN_WORDS = 4  # fewer, where bounds are counted from where the turns begin
 ASKING_WORDS = 10  # of several scores, where rows are asked for their columns, and sums come before the next scores
 SKIPPING_WORDS = 12  # of one score, where turns are left out
 # Of several scores: words of a thread for each read that rows have alone, which stay, and for each scalar; bytes of shared
@@ -53,8 +56,8 @@ PLACES_OF_SEVERAL = [(2, 4), (2, 3), (1, 4), (1, 3), (1, 2)]
 LEAST_PAGE = 8
 # Tiles of rows beyond which turns are rather left out than shared by several blocks, and columns of such a turn at the most.
 FEW_TILES, MOST_LEFT_OUT = 32, 128
-# Rows in all, and columns, at the most.
-MOST_TILES = 1 << 30
+# Rows in all, and columns, at the most. Tiles of rows that are looked at for how many columns they have.
+MOST_TILES, MOST_SAMPLES = 1 << 30, 16
 # Cycles: of what is made of a score, by warpgroups that take turns at the tensor cores; of a product, of a turn besides, of a
 # tile of rows besides, and of both for each warpgroup after the first where rows have columns of their own. Of the bytes that
 # memory has in a second, how many are one in a cycle; how many times as long a turn takes that nobody else reads. (Measured on
@@ -151,7 +154,10 @@ class ChainPlan:
     @property
     def registers(self) -> tuple[int, int]:
         """Of a thread that multiplies, and of one that brings tiles: as many of both where there are enough."""
-        return (REGISTERS_ASKING if self.asking else REGISTERS)[self.warpgroups]
+        _, lanes, turn = self.sums.tile
+        few = lanes <= MANY_LANES and turn * 3 // 4 + lanes // 2 <= MOST_WORDS_TAKING
+        taking = self.taken and len(self.scores.staged) == 2 and few
+        return (REGISTERS_ASKING if self.asking else REGISTERS_TAKING if taking else REGISTERS)[self.warpgroups]
 
 
 def plan_chain(
@@ -217,11 +223,15 @@ def plan_chain(
         each = TURN_CYCLES + own_rows * turn * (SCORE_CYCLES[plan.warpgroups] + products * PRODUCT_CYCLES)
         return each + chain.bounded * BOUNDED_TURN_CYCLES * (plan.warpgroups - 1)
 
+    of_tiles = cache(lambda own: columns_of_tiles(chain, names, rows, own))
+
     def cycles(plan: ChainPlan, each: float, memory: int) -> float:
         """each: of a turn; memory: bytes that it brings and no other block does."""
         parts, (own_rows, own_lanes, turn) = plan.parts, plan.sums.tile
         turns: float = -(-columns // turn)
-        if chain.start != 0 or chain.stop != 0:  # half of them, and what is left of the last one
+        if each_tile := of_tiles(own_rows):
+            turns = sum(-(-one // turn) for one in each_tile) / len(each_tile)
+        elif chain.start != 0 or chain.stop != 0:  # half of them, and what is left of the last one
             turns = (columns + own_rows) / 2 / turn + (1 - math.gcd(own_rows, turn) / turn) / 2
             turns = (columns // 2 + own_rows) / turn + 1 if several(chain) else turns
         turns = -(-turns // parts) if parts > 1 else turns
@@ -269,6 +279,23 @@ def plan_chain(
 def _fragments(chain: Chain, extents: Mapping[str, int]) -> int:
     """How many tiles of a warpgroup the rows are: columns are multiplied as often."""
     return math.prod(extents[a] for a in chain.sums.batch) * -(-extents[chain.row] // FRAGMENT_ROWS)
+
+
+def columns_of_tiles(chain: Chain, names: Mapping[str, int], rows: int, own: int) -> list[int]:
+    """How many columns some tiles of so many rows have, where turns begin with the first one; none where nobody knows."""
+    if chain.start in (None, 0) or chain.stop is None or several(chain):
+        return []
+    axis, tiles = chain.axes[chain.column], -(-rows // own)
+    found = []
+    for tile in range(0, tiles, max(1, tiles // MOST_SAMPLES)):
+        ends = tile * own, min((tile + 1) * own, rows) - 1
+        try:
+            start = min(bounds(axis.start, {**names, chain.row: row}, {})[0] for row in ends)
+            stop = max(bounds(axis.stop, {**names, chain.row: row}, {})[1] for row in ends)
+        except KeyError:
+            return []
+        found.append(max(0, stop - start))
+    return found
 
 
 def several(chain: Chain) -> bool:
@@ -423,6 +450,7 @@ def _plans(
                 many = MANY_WORDS * max(0, lanes - MANY_LANES) // MANY_LANES
                 words += OTHER_WORDS + more + bool(asked) * SKIPPING_WORDS
                 words += BOUNDED_WORDS + lanes // BOUNDED_LANES if chain.bounded else many
+                words -= WITHIN_WORDS * (chain.start not in (None, 0))
                 if words > MOST_WORDS[groups] + (groups == 1) * spare_words:
                     continue
             for row_places, stages in places:

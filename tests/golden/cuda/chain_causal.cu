@@ -223,6 +223,18 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
                 total_own[u][1] *= factor[u];
                 largest_own[u] = largest_latest[0];
             }
+            if (power[0].far || power[1].far) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    #pragma unroll
+                    for (int32_t h = 0; h < 24; ++h) {
+                        #pragma unroll
+                        for (int32_t v = 0; v < 2; ++v) {
+                            if (power[u].far) dot_own[h * 4 + u * 2 + v] -= largest_reference[u];
+                        }
+                    }
+                }
+            }
             if (summing) {
                 weft::wgmma_wait<0>(acc_own[0]);
                 sums_empty[summed].arrive_if(threadIdx.x % 32 == 0);
@@ -234,18 +246,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         acc_own[0][h * 4 + u * 2 + v] *= factor[u];
-                    }
-                }
-            }
-            if (power[0].far || power[1].far) {
-                #pragma unroll
-                for (int32_t u = 0; u < 2; ++u) {
-                    #pragma unroll
-                    for (int32_t h = 0; h < 24; ++h) {
-                        #pragma unroll
-                        for (int32_t v = 0; v < 2; ++v) {
-                            if (power[u].far) dot_own[h * 4 + u * 2 + v] -= largest_reference[u];
-                        }
                     }
                 }
             }
@@ -303,10 +303,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
                 weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                 weft::wgmma_wait<0>(dot_own);
                 scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+                sums_full[place].wait(phase);
                 edge = turn >= whole_turns;
                 fold_turn(turn, false, place);
                 while (++turn != own_turns) {
-                    sums_full[place].wait(phase);
                     if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(v_tile + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) break;
                     const int32_t last = place;
                     if (++place == 4) place = 0, phase ^= 1;
@@ -319,6 +319,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
                     weft::wgmma_wait<1>(dot_own);
                     weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+                    sums_full[place].wait(phase);
                     edge = turn >= whole_turns;
                     fold_turn(turn, true, last);
                 }
@@ -337,7 +338,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
             }
             rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
-            sums_full[place].wait(phase);
             if (edge) {
                 float acc_last[32];
                 weft::wgmma_fence(acc_last, exp_own);

@@ -159,6 +159,18 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                 total_own[u][1] *= factor[u];
                 largest_own[u] = largest_latest[0];
             }
+            if (power[0].far || power[1].far) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    #pragma unroll
+                    for (int32_t h = 0; h < 16; ++h) {
+                        #pragma unroll
+                        for (int32_t v = 0; v < 2; ++v) {
+                            if (power[u].far) dot_own[h * 4 + u * 2 + v] -= largest_reference[u];
+                        }
+                    }
+                }
+            }
             if (summing) {
                 weft::wgmma_wait<0>(acc_own[0]);
                 sums_empty[summed].arrive_if(threadIdx.x % 32 == 0);
@@ -170,18 +182,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         acc_own[0][h * 4 + u * 2 + v] *= factor[u];
-                    }
-                }
-            }
-            if (power[0].far || power[1].far) {
-                #pragma unroll
-                for (int32_t u = 0; u < 2; ++u) {
-                    #pragma unroll
-                    for (int32_t h = 0; h < 16; ++h) {
-                        #pragma unroll
-                        for (int32_t v = 0; v < 2; ++v) {
-                            if (power[u].far) dot_own[h * 4 + u * 2 + v] -= largest_reference[u];
-                        }
                     }
                 }
             }
@@ -226,9 +226,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
         weft::wgmma_wait<0>(dot_own);
         scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+        sums_full[place].wait(phase);
         fold_turn(turn, false, place);
         while (++turn != turns) {
-            sums_full[place].wait(phase);
             const int32_t last = place;
             if (++place == 4) place = 0, phase ^= 1;
             scores_full[place].wait(phase);
@@ -240,11 +240,11 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             weft::wgmma_wait<1>(dot_own);
             weft::barrier_arrive(threadIdx.x / 128 == 2 ? 1 : 2 + threadIdx.x / 128, 256);
             scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+            sums_full[place].wait(phase);
             fold_turn(turn, true, last);
         }
         rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
         ++rows;
-        sums_full[place].wait(phase);
         multiply_sums(place);
         weft::wgmma_commit();
         weft::wgmma_wait<0>(acc_own[0]);

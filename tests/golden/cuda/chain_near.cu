@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(128) near_tickets(
 }
 
 // kernels_of_chains.py:74: def near(q, k, v, scale: float, reach: int):
-extern "C" __global__ void __launch_bounds__(384, 1) near(
+extern "C" __global__ void __launch_bounds__(256, 1) near(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
     const weft::bfloat16* __restrict__ v_2,
@@ -67,26 +67,26 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
     const __grid_constant__ weft::TensorMap k_map,
     const __grid_constant__ weft::TensorMap v_map) {
     weft::await_launch_before();
-    // a block has 128 x 64 of i and d, a warpgroup 64 of its rows; a turn takes 128 of j
-    const int32_t row_tiles = (queries + 127) / 128;
+    // a block has 64 x 64 of i and d, a warpgroup 64 of its rows; a turn takes 176 of j
+    const int32_t row_tiles = (queries + 63) / 64;
     // 4 turns have a place in shared memory, and the rows of 2 tiles
     extern __shared__ __align__(1024) unsigned char memory[];
-    auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory);
-    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 128, true>*>(memory + 32768);
-    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 128>*>(memory + 98304);
+    auto* const q_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, true>*>(memory);
+    auto* const k_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 176, true>*>(memory + 16384);
+    auto* const v_tile = reinterpret_cast<weft::MatrixTile<weft::bfloat16, 64, false, 176>*>(memory + 106496);
     __shared__ weft::Mbarrier rows_full[2], rows_empty[2], scores_full[4], scores_empty[4], sums_full[4], sums_empty[4];
     // of the tiles that these are of: the number among tiles of rows, b
     __shared__ int32_t taken[2][2];
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 2; ++place) {
             rows_full[place].init(1);
-            rows_empty[place].init(8);
+            rows_empty[place].init(4);
         }
         for (int32_t place = 0; place < 4; ++place) {
             scores_full[place].init(1);
-            scores_empty[place].init(8);
+            scores_empty[place].init(4);
             sums_full[place].init(1);
-            sums_empty[place].init(8);
+            sums_empty[place].init(4);
         }
         weft::fence_mbarrier_init();
         weft::prefetch(q_map);
@@ -94,10 +94,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         weft::prefetch(v_map);
     }
     __syncthreads();
-    if (threadIdx.x >= 256) {
+    if (threadIdx.x >= 128) {
         // one of these threads brings the tiles of all turns, as their places become free
-        weft::decrease_registers<24>();
-        if (threadIdx.x > 256) return;
+        if (threadIdx.x > 128) return;
         int32_t place = 0;
         uint32_t phase = 0;  // how often all places have been taken
         uint32_t rows = 0;  // of so many tiles so far
@@ -112,26 +111,27 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             const uint32_t batch = first_batch + within_section - nth * few;
             const int64_t b = batch;
             const int32_t row_tile = row_tiles - 1 - nth;
-            const int64_t first_row = int64_t(row_tile) * 128;
-            const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
-            const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 128;
-            const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 127, 0) / 128;
+            const int64_t first_row = int64_t(row_tile) * 64;
+            const int64_t last_row = weft::minimum<int64_t>(first_row + 64, queries) - 1;
+            const int32_t column_base = weft::minimum<int64_t>(weft::python_max(int64_t(0), first_row - reach), last_row + 1);  // with which the first turn begins
+            const int32_t first_turn = 0;
+            const int32_t turns = weft::maximum<int64_t>(last_row + 1 - column_base + 175, 0) / 176;
             for (int32_t turn = first_turn; turn < turns; ++turn) {
                 scores_empty[place].wait(phase ^ 1);
-                scores_full[place].arrive_expect(16384);
+                scores_full[place].arrive_expect(22528);
                 // kernels_of_chains.py:85: dot += q[b, i, d] * k[b, j, d]
-                weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, turn * 128, int(b));
+                weft::tensor_load(k_tile[place].element, k_map, scores_full[place], 0, column_base + turn * 176, int(b));
                 sums_empty[place].wait(phase ^ 1);
-                sums_full[place].arrive_expect(16384);
+                sums_full[place].arrive_expect(22528);
                 // kernels_of_chains.py:97: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
-                weft::tensor_load(v_tile[place].element, v_map, sums_full[place], 0, turn * 128, int(b));
+                weft::tensor_load(v_tile[place].element, v_map, sums_full[place], 0, column_base + turn * 176, int(b));
                 if (++place == 4) place = 0, phase ^= 1;
                 if (turn > first_turn) continue;
                 // the rows of a tile come after its first columns, which need not wait for those of the tile before
                 rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
                 taken[rows % 2][0] = row_tile;
                 taken[rows % 2][1] = b;
-                rows_full[rows % 2].arrive_expect(16384);
+                rows_full[rows % 2].arrive_expect(8192);
                 // kernels_of_chains.py:85: dot += q[b, i, d] * k[b, j, d]
                 weft::tensor_load(q_tile[rows % 2].element, q_map, rows_full[rows % 2], 0, int(first_row), int(b));
                 ++rows;
@@ -152,12 +152,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         rows_full[rows % 2].arrive();
         return;
     }
-    weft::increase_registers<240>();
     const int32_t own_row = threadIdx.x / 128 * 64, own_column = 0;  // of the warpgroup
     const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
-    if (threadIdx.x / 128 == 1) weft::barrier_arrive(1, 256);  // the first may begin
-    __shared__ int32_t told[2][4];
+    __shared__ int32_t told[1][4];
     int32_t place = 0;
     uint32_t phase = 0;  // how often all places have been taken
     uint32_t rows = 0;  // of so many tiles so far
@@ -167,43 +165,51 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         if (row_tile < 0) break;
         const int64_t b = taken[rows % 2][1];
         __syncwarp();  // all of a warp have read it, before it gives their place back
-        const int64_t first_row = int64_t(row_tile) * 128;
-        const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
-        const int32_t first_turn = (weft::python_max(int64_t(0), first_row - reach)) / 128;
-        const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 127, 0) / 128;
+        const int64_t first_row = int64_t(row_tile) * 64;
+        const int64_t last_row = weft::minimum<int64_t>(first_row + 64, queries) - 1;
+        const int32_t column_base = weft::minimum<int64_t>(weft::python_max(int64_t(0), first_row - reach), last_row + 1);  // with which the first turn begins
+        const int32_t first_turn = 0;
+        const int32_t turns = weft::maximum<int64_t>(last_row + 1 - column_base + 175, 0) / 176;
         float largest_own[2] = {weft::Max<float>::identity(), weft::Max<float>::identity()};
         float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
-        float dot_own[64];
-        uint32_t exp_own[8][4];
+        float dot_own[88];
+        uint32_t exp_own[11][4];
         const float scale_float = weft::opaque(float(scale));
         float acc_own[1][32] = {};
         const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
         const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
-        const int32_t whole_turns = (near_row + 1) / 128;  // in which all rows have all columns
-        const int32_t own_turns = (far_row + 1 + 127) / 128;  // in which some row has some
-        const int32_t first_own_turn = (weft::python_max(int64_t(0), near_row - reach)) / 128;
-        const int32_t first_whole_turn = (weft::python_max(int64_t(0), far_row - reach) + 127) / 128;
+        const int32_t whole_turns = (near_row + 1 - column_base) / 176;  // in which all rows have all columns
+        const int32_t own_turns = (far_row + 1 - column_base + 175) / 176;  // in which some row has some
+        const int32_t first_own_turn = (weft::python_max(int64_t(0), near_row - reach) - column_base) / 176;
+        const int32_t first_whole_turn = (weft::python_max(int64_t(0), far_row - reach) - column_base + 175) / 176;
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
+        int32_t start_within[2], stop_within[2];  // counted from where the turns begin
+        #pragma unroll
+        for (int32_t u = 0; u < 2; ++u) {
+            const int64_t i = first_row + first_own_row + u * 8;
+            start_within[u] = weft::maximum<int64_t>(weft::minimum<int64_t>(weft::python_max(int64_t(0), i - reach) - column_base, 1073741824), 0);
+            stop_within[u] = weft::maximum<int64_t>(weft::minimum<int64_t>(i + 1 - column_base, 1073741824), 0);
+        }
+        bool fresh = true;  // the sums are those of the turn before alone, and rows lack columns of that
         const auto fold_turn = [&](const int32_t turn, const bool summing, const int32_t summed) WEFT_INLINE {
-            const int64_t first_column = int64_t(turn) * 128 + threadIdx.x % 4 * 2;
+            const int64_t first_column = column_base + int64_t(turn) * 176 + threadIdx.x % 4 * 2;
             float largest_reference[2];
             float factor[2];  // what brings sums to these
             weft::MaximumPower power[2];
             if (!rising) {
                 #pragma unroll
-                for (int32_t h = 0; h < 64; ++h) {
+                for (int32_t h = 0; h < 88; ++h) {
                     dot_own[h] *= factor_of_scores;
                 }
             }
             if (turn < first_whole_turn) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
-                    const int64_t i = first_row + first_own_row + u * 8;
-                    const int32_t column_start = weft::minimum<int64_t>(weft::python_max(int64_t(0), i - reach) - first_column, 128);
+                    const int32_t column_start = start_within[u] - turn * 176 - int32_t(threadIdx.x) % 4 * 2;
                     #pragma unroll
-                    for (int32_t h = 0; h < 16; ++h) {
+                    for (int32_t h = 0; h < 22; ++h) {
                         #pragma unroll
                         for (int32_t v = 0; v < 2; ++v) {
                             if (h * 8 + v < column_start) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
@@ -214,10 +220,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             if (turn >= whole_turns) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
-                    const int64_t i = first_row + first_own_row + u * 8;
-                    const int32_t column_stop = weft::minimum<int64_t>(i + 1 - first_column, 128);
+                    const int32_t column_stop = stop_within[u] - turn * 176 - int32_t(threadIdx.x) % 4 * 2;
                     #pragma unroll
-                    for (int32_t h = 0; h < 16; ++h) {
+                    for (int32_t h = 0; h < 22; ++h) {
                         #pragma unroll
                         for (int32_t v = 0; v < 2; ++v) {
                             if (h * 8 + v >= column_stop) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
@@ -229,7 +234,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             for (int32_t u = 0; u < 2; ++u) {
                 float largest_latest[4] = {largest_own[u], weft::Max<float>::identity(), weft::Max<float>::identity(), weft::Max<float>::identity()};
                 #pragma unroll
-                for (int32_t h = 0; h < 16; ++h) {
+                for (int32_t h = 0; h < 22; ++h) {
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         // kernels_of_chains.py:88: for j in range(max(0, i - reach), i + 1):
@@ -245,8 +250,38 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 total_own[u][1] *= factor[u];
                 largest_own[u] = largest_latest[0];
             }
+            if (power[0].far || power[1].far) {
+                #pragma unroll
+                for (int32_t u = 0; u < 2; ++u) {
+                    #pragma unroll
+                    for (int32_t h = 0; h < 22; ++h) {
+                        #pragma unroll
+                        for (int32_t v = 0; v < 2; ++v) {
+                            if (power[u].far) dot_own[h * 4 + u * 2 + v] -= largest_reference[u];
+                        }
+                    }
+                }
+            }
             if (summing) {
                 weft::wgmma_wait<0>(acc_own[0]);
+                if (fresh) {
+                    if (!__all_sync(0xffffffffu, weft::all_finite(acc_own[0]))) {
+                        #pragma unroll
+                        for (int32_t h = 0; h < 32; ++h) {
+                            acc_own[0][h] = 0.0f;
+                        }
+                        // 0 times an infinity that a row does not have is none of its: these products leave it out
+                        int32_t begin[2], end[2];
+                        for (int32_t u = 0; u < 2; ++u) {
+                            const int64_t i = first_row + first_own_row + u * 8;
+                            begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - column_base - (turn - 1) * 176, 0), 176);
+                            end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - column_base - (turn - 1) * 176, 0), 176);
+                        }
+                        weft::multiply_within(acc_own[0], exp_own, v_tile + summed, begin, end);
+                        __syncwarp();  // all of a warp have read the tiles
+                    }
+                    fresh = false;
+                }
                 sums_empty[summed].arrive_if(threadIdx.x % 32 == 0);
             }
             #pragma unroll
@@ -259,20 +294,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                     }
                 }
             }
-            if (power[0].far || power[1].far) {
-                #pragma unroll
-                for (int32_t u = 0; u < 2; ++u) {
-                    #pragma unroll
-                    for (int32_t h = 0; h < 16; ++h) {
-                        #pragma unroll
-                        for (int32_t v = 0; v < 2; ++v) {
-                            if (power[u].far) dot_own[h * 4 + u * 2 + v] -= largest_reference[u];
-                        }
-                    }
-                }
-            }
             #pragma unroll
-            for (int32_t h = 0; h < 16; ++h) {
+            for (int32_t h = 0; h < 22; ++h) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
                     float exp_own_pair[2] = {};
@@ -298,7 +321,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
             weft::wgmma_fence(acc_own[0], exp_own);
             #pragma unroll
-            for (int32_t g = 0; g < 128; g += 16) {
+            for (int32_t g = 0; g < 176; g += 16) {
                 // kernels_of_chains.py:96: for j in range(max(0, i - reach), i + 1):
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
             }
@@ -308,10 +331,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             // no row of the warpgroup has any of these columns
             scores_full[place].wait(phase);
             sums_full[place].wait(phase);
-            weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            __syncwarp();  // all of a warp have seen them, before it gives their places back
             scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             sums_empty[place].arrive_if(threadIdx.x % 32 == 0);
-            weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             if (++place == 4) place = 0, phase ^= 1;
         };
         for (; turn < first_own_turn && turn < turns; ++turn) leave_turn();
@@ -320,28 +342,26 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             bool edge;
             while (true) {
                 scores_full[place].wait(phase);
-                weft::barrier_sync(1 + threadIdx.x / 128, 256);
                 multiply_scores(place);
                 weft::wgmma_commit();
-                weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                 weft::wgmma_wait<0>(dot_own);
                 scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+                sums_full[place].wait(phase);
                 edge = turn >= whole_turns || turn < first_whole_turn;
                 fold_turn(turn, false, place);
+                fresh = fresh && edge;
                 while (++turn != own_turns) {
-                    sums_full[place].wait(phase);
-                    if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(v_tile + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) break;
+                    if (edge && !fresh && weft::any_of_warpgroup(weft::any_infinite<1>(v_tile + place), told[threadIdx.x / 128], 2 + threadIdx.x / 128)) break;
                     const int32_t last = place;
                     if (++place == 4) place = 0, phase ^= 1;
                     scores_full[place].wait(phase);
-                    weft::barrier_sync(1 + threadIdx.x / 128, 256);
                     multiply_scores(place);
                     weft::wgmma_commit();
                     multiply_sums(last);
                     weft::wgmma_commit();
                     weft::wgmma_wait<1>(dot_own);
-                    weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
                     scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
+                    sums_full[place].wait(phase);
                     edge = turn >= whole_turns || turn < first_whole_turn;
                     fold_turn(turn, true, last);
                 }
@@ -350,22 +370,21 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                 int32_t begin[2], end[2];
                 for (int32_t u = 0; u < 2; ++u) {
                     const int64_t i = first_row + first_own_row + u * 8;
-                    begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - (turn - 1) * 128, 0), 128);
-                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 128, 0), 128);
+                    begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - column_base - (turn - 1) * 176, 0), 176);
+                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - column_base - (turn - 1) * 176, 0), 176);
                 }
                 weft::multiply_within(acc_own[0], exp_own, v_tile + place, begin, end);
-                weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
+                weft::barrier_sync(2 + threadIdx.x / 128, 128);  // all have read the tiles
                 sums_empty[place].arrive_if(threadIdx.x % 32 == 0);
                 if (++place == 4) place = 0, phase ^= 1;
             }
             rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
-            sums_full[place].wait(phase);
             if (edge) {
                 float acc_last[32];
                 weft::wgmma_fence(acc_last, exp_own);
                 #pragma unroll
-                for (int32_t g = 0; g < 128; g += 16) {
+                for (int32_t g = 0; g < 176; g += 16) {
                     // kernels_of_chains.py:96: for j in range(max(0, i - reach), i + 1):
                     weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_last, exp_own[g / 16], v_tile[place].matrix(0, g), g > 0);
                 }
@@ -382,12 +401,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
                     int32_t begin[2], end[2];
                     for (int32_t u = 0; u < 2; ++u) {
                         const int64_t i = first_row + first_own_row + u * 8;
-                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - (turn - 1) * 128, 0), 128);
-                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 128, 0), 128);
+                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::python_max(int64_t(0), i - reach) - column_base - (turn - 1) * 176, 0), 176);
+                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - column_base - (turn - 1) * 176, 0), 176);
                     }
                     weft::multiply_within(acc_own[0], exp_own, v_tile + place, begin, end);
                 }
-                weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
+                weft::barrier_sync(2 + threadIdx.x / 128, 128);  // all have read the tiles
             }
             else {
                 multiply_sums(place);
@@ -452,6 +471,5 @@ extern "C" __global__ void __launch_bounds__(384, 1) near(
             }
         }
     }
-    if (threadIdx.x / 128 == 0) weft::barrier_sync(1, 256);  // what the last one has handed over
     weft::allow_launch_after();
 }
