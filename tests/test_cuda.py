@@ -168,9 +168,9 @@ def test_a_new_length_of_its_class_compiles_nothing(monkeypatch: pytest.MonkeyPa
     def compile_cubin(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("compiled")
 
-    called((64, 520), (2000, 72), (64, 40_000))
+    called((64, 520), (2000, 72), (64, 40_000))  # few blocks, many, long rows
     monkeypatch.setattr(nvrtc, "compile_cubin", compile_cubin)
-    called((3, 1000), (500, 120), (64, 65_000))
+    called((3, 1000), (2000, 120), (64, 65_000))
 
 
 @GPU

@@ -545,7 +545,8 @@ def _launch_wavefront(where: Where, variant: Variant, extents: Sequence[int], na
     partial = (("told", INT64, max(1, items) * strips),) if plan.shared else ()
     return Launch(
         replace(variant, plan=plan), kernel_entry(nest.name), (min(_LARGEST_GRID, items), blocks, 1), (plan.threads, 1, 1),
-        partial=partial, parts=strips, together=plan.shared, where=where, steps=where.steps, when=where.when,
+        partial=partial, parts=strips, zero=plan.shared, together=plan.shared, where=where, steps=where.steps,
+        when=where.when,
     )  # fmt: skip
 
 

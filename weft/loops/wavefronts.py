@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 
 from weft.loops.accesses import Access, Nested, Pair, collect, pairs_in
 from weft.loops.affine import affine
-from weft.loops.automatic.residues import distance
 from weft.loops.ir import Expr, For, Function, Let, Op, Ref, Stmt, Store, free_names, loaded_arrays, walk
-from weft.loops.polyhedra import Polyhedra
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 
@@ -107,6 +105,8 @@ def _place(statements: tuple[Stmt, ...], stmt: Stmt) -> int:
 
 def _slope(function: Function, rows: For, points: For, pairs: Sequence[Pair]) -> int | None:
     """The least slope by which each access comes a step later than all that have to be before it."""
+    from weft.loops.polyhedra import Polyhedra  # a call that was compiled before needs none
+
     polyhedra = Polyhedra(function)
     start = replace(points, carries=tuple(replace(c, next=Ref(c.name, c.type)) for c in points.carries), body=())
     first = len(collect((replace(rows, body=(*rows.body[: _place(rows.body, points)], start)),)))
@@ -145,6 +145,9 @@ def counted(place: Expr, loop: For) -> Expr:
 
 def _dependences(function: Function, rows: For, points: For, pairs: Sequence[Pair]) -> Iterator[Dependence]:
     """Those between rows, and between points of a row by way of what these carry."""
+    from weft.loops.automatic.residues import distance
+    from weft.loops.polyhedra import Polyhedra
+
     polyhedra = Polyhedra(function)
     for a, b, private in pairs:
         if polyhedra.carried(a, b, rows, private) is not None:
