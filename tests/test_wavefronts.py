@@ -96,6 +96,26 @@ def test_gradients_are_wavefronts_backwards() -> None:
     assert report.ok, report
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("strips")
+@pytest.mark.parametrize("name", CASES)
+def test_blocks_wait_for_each_other_on_the_gpu(name: str) -> None:
+    """In memory that held other words before."""
+    torch.manual_seed(0)
+    kernel, make = CASES[name]
+    args = make()
+
+    def made(device: str) -> list[Any]:
+        own = [a.to(device, copy=True) if isinstance(a, torch.Tensor) else a for a in args]
+        return [kernel(*own), *own]
+
+    want = made("cpu")
+    for _ in range(3):
+        torch.full((1 << 20,), -1, dtype=torch.int64, device="cuda")
+        for a, b in zip(made("cuda"), want, strict=True):
+            assert b is None or isinstance(b, int) or torch.allclose(a.cpu(), b)
+
+
 _POINT = "y[i, j] = max({first}, {second}) * 0.5 + x[i, j]"
 
 
