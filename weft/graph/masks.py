@@ -130,30 +130,18 @@ def _comparisons(e: Expr) -> Iterator[Op]:
 
 def decides(mask: Mask, values: Values, row: str, column: str) -> bool:
     """Whether intervals may tell that no pair has a condition."""
-    return _impossible(mask.condition, lambda x: side_of(x, values, row, column) is not None)
+    return _told(mask.condition, lambda x: side_of(x, values, row, column) is not None, "or")
 
 
-def _impossible(e: Expr, known: Callable[[Expr], bool]) -> bool:
+def _told(e: Expr, known: Callable[[Expr], bool], together: str) -> bool:
+    """Whether intervals may tell that a condition never holds, where all parts of an "or" have to be told together, or that it
+    always does, where those of an "and" have to be.
+    """
     match e:
-        case Op(name="and", args=args):
-            return any(_impossible(x, known) for x in args)
-        case Op(name="or", args=args):
-            return all(_impossible(x, known) for x in args)
+        case Op(name="and" | "or" as name, args=args):
+            return (all if name == together else any)(_told(x, known, together) for x in args)
         case Op(name="not", args=(x,)):
-            return _certain(x, known)
-        case Op(name=name, args=args) if name in COMPARISONS:
-            return all(map(known, args))
-    return False
-
-
-def _certain(e: Expr, known: Callable[[Expr], bool]) -> bool:
-    match e:
-        case Op(name="and", args=args):
-            return all(_certain(x, known) for x in args)
-        case Op(name="or", args=args):
-            return any(_certain(x, known) for x in args)
-        case Op(name="not", args=(x,)):
-            return _impossible(x, known)
+            return _told(x, known, "and" if together == "or" else "or")
         case Op(name=name, args=args) if name in COMPARISONS:
             return all(map(known, args))
     return False
