@@ -508,8 +508,34 @@ def test_overlap_is_seen_at_every_call_and_not_the_first_alone() -> None:
 
 def test_gradients_through_arguments_written_in_place() -> None:
     text = refused(lambda: scale_(X.clone().requires_grad_(), W), NotDifferentiable, "writes in place")
-    assert "it writes into x" in text and "torch.no_grad()" in text
+    assert "it writes into x at " in text and "x[" in text and "torch.no_grad()" in text
     refused(lambda: scale_(X.clone(), W.clone().requires_grad_()), NotDifferentiable, "weight requires a gradient")
+
+
+def test_an_element_that_is_added_to_under_a_name_of_its_own() -> None:
+    """`t = x[i]` is a view in PyTorch, so `t += w[i]` changes x: the statement is named, and what does not change it."""
+
+    def halved(t):
+        t *= 0.5
+        return t
+
+    def added(x, w):
+        y = torch.empty_like(w)
+        for i in range(w.shape[0]):
+            t = x[i]
+            t += w[i] * 2
+            y[i] = halved(t) if i else t
+        return y
+
+    x, w = torch.rand(5), torch.rand(5, requires_grad=True)
+    text = refused(lambda: weft.kernel(added)(x, w), NotDifferentiable, "t += w[i] * 2, where t is a view of x")
+    assert "remedy: write t = t + w[i] * 2, or call it under torch.no_grad()" in text
+
+    def by_a_helper(x):
+        return halved(x[0])
+
+    text = refused(lambda: weft.kernel(by_a_helper)(x.requires_grad_()), NotDifferentiable, "t *= 0.5, where t is a view of x")
+    assert "remedy: write t = t * 0.5" in text
 
 
 # ---------------------------------------------------------------- compilers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from weft.errors import Location, UnsupportedSyntax
@@ -41,10 +41,28 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """A statement that stores into a parameter. view: the name by which, where that is not the parameter's own. afresh: the
+    assignment that would make a new value instead, where the statement is `name += ...`.
+    """
+
+    parameter: str
+    text: str
+    location: Location
+    view: str = ""
+    afresh: str = ""
+
+    def evidence(self) -> str:
+        seen = f", where {self.view} is a view of {self.parameter}" if self.view else ""
+        return f"it writes into {self.parameter} at {self.location.file}:{self.location.line}: {self.text}{seen}"
+
+
+@dataclass(frozen=True)
 class Signature:
     """parameters: in order. written: parameters that are stored into. results: for each thing returned, the parameter
     that it is, or None where it is something new. name, location: of the function. objects: parameters that are written or
-    given back where they are tensors, so that it matters which tensor they are.
+    given back where they are tensors, so that it matters which tensor they are. stores: for each of `written`, the first
+    statement that stores into it.
     """
 
     parameters: tuple[Parameter, ...]
@@ -53,6 +71,18 @@ class Signature:
     name: str = ""
     location: Location | None = None
     objects: frozenset[str] = frozenset()
+    stores: tuple[Stored, ...] = ()
+
+    def evidence_of_writes(self) -> list[str]:
+        """Of each parameter that is stored into: by which statement."""
+        told = {s.parameter: s.evidence() for s in self.stores}
+        return [told.get(name, f"it writes into {name}") for name in sorted(self.written)]
+
+    def without_writes(self) -> str:
+        """The remedy where no parameter may be stored into."""
+        afresh = [s.afresh for s in self.stores if s.afresh]
+        new = ["write to a new tensor (y = torch.empty_like(x))"] if len(afresh) < len(self.written) else []
+        return ", ".join([*new, *(f"write {text}" for text in afresh)])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,7 +131,8 @@ def _read(source: Source, uses: _Uses) -> Signature:
     written = frozenset((uses.stored | (uses.augmented & tensors)) - {NEW})
     results = tuple(r if r in tensors else None for r in uses.results or ())
     objects = frozenset((*uses.stored, *uses.augmented, *uses.given_back)) - {NEW}
-    return Signature(tuple(parameters), written, results, source.name, source.where, objects)
+    stores = tuple(uses.places[name] for name in sorted(written))
+    return Signature(tuple(parameters), written, results, source.name, source.where, objects, stores)
 
 
 def _annotated(node: ast.expr | None) -> Kind | None:
@@ -181,6 +212,7 @@ class _Uses:
         self.kinds: dict[str, Kind] = {}
         self.stored: set[str] = set()
         self.augmented: set[str] = set()
+        self.places: dict[str, Stored] = {}  # where each of these is stored into first
         self.local = frozenset(bound_in(source.node.body))
         self.inner: dict[str, Source] = {}  # functions defined inside
         self.tuples: dict[str, ast.expr] = {}  # names of tuples that are written out
@@ -210,9 +242,9 @@ class _Uses:
                     self.expr(value)
                     self.expr(target)
                     if isinstance(target, ast.Name):
-                        self.augmented |= self.root(target)
+                        self.augmented |= self.writes(stmt, target)
                     else:
-                        self.stored |= self.root(target)
+                        self.stored |= self.writes(stmt, target)
                 case ast.For(target=target, iter=over, body=body, orelse=orelse):
                     self.expr(over)
                     for _ in range(2):  # what one iteration leaves is what the next one finds
@@ -274,7 +306,7 @@ class _Uses:
                 self.roots[name] = self.root(value) if value is not None else frozenset((NEW,))
             case ast.Subscript():
                 self.expr(target)
-                self.stored |= self.root(target)
+                self.stored |= self.writes(target, target)
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 values: list[ast.expr | None] = [None] * len(targets)
                 if isinstance(value, ast.Tuple) and len(value.elts) == len(targets):
@@ -315,6 +347,26 @@ class _Uses:
         return next(iter(roots)) if len(roots) == 1 and NEW not in roots else None
 
     # ------------------------------------------------------------ expressions
+
+    def writes(self, node: ast.stmt | ast.expr, target: ast.expr, within: Stored | None = None) -> frozenset[str]:
+        """The parameters that a statement stores into by a target. within: the store of the helper that it calls."""
+        base = target
+        while isinstance(base, (ast.Subscript, ast.Attribute)):
+            base = base.value
+        name = base.id if isinstance(base, ast.Name) else ast.unparse(base)
+        place = within
+        if place is None:
+            text, afresh = ast.unparse(node), ""
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+                afresh = ast.unparse(ast.Assign([node.target], ast.BinOp(_loaded(node.target), node.op, node.value), lineno=0))
+            elif isinstance(node, ast.Subscript):
+                text += " = ..."
+            place = Stored("", text, self.source.location(node), "", afresh)
+        roots = self.root(target)
+        for root in roots - {NEW}:
+            view = place.view or (place.parameter or name)
+            self.places.setdefault(root, replace(place, parameter=root, view="" if view == root else view))
+        return roots
 
     def root(self, node: ast.expr) -> frozenset[str]:
         """The parameters that an expression may be a view of."""
@@ -402,7 +454,7 @@ class _Uses:
             self.is_tensor(node.args[0])
         method = isinstance(node.func, ast.Attribute) and not name.startswith("torch.")
         if isinstance(node.func, ast.Attribute) and method and node.func.attr.endswith("_"):
-            self.stored |= self.root(node.func.value)
+            self.stored |= self.writes(node, node.func.value)
 
     def name_of(self, target: Any, node: ast.expr) -> str:
         """The full name of a function of Python, math or torch."""
@@ -445,9 +497,9 @@ class _Uses:
             elif kind == "int":
                 self.is_int(value)
             if name in uses.stored:
-                self.stored |= self.root(value)
+                self.stored |= self.writes(node, value, uses.places[name])
             if name in uses.augmented:
-                self.augmented |= self.root(value)
+                self.augmented |= self.writes(node, value, uses.places[name])
 
 
 def _given(helper: Source, node: ast.Call) -> dict[str, ast.expr]:
@@ -455,6 +507,10 @@ def _given(helper: Source, node: ast.Call) -> dict[str, ast.expr]:
     names = [p.arg for p in helper.parameters]
     given = dict(zip(names, node.args, strict=False))
     return given | {k.arg: k.value for k in node.keywords if k.arg in names and k.arg is not None}
+
+
+def _loaded(name: ast.Name) -> ast.Name:
+    return ast.Name(name.id, ast.Load())
 
 
 def _is_torch(source: Source, node: ast.expr) -> bool:

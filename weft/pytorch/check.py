@@ -140,8 +140,8 @@ def _wanted(kernel: Kernel, names: Sequence[str], values: Sequence[Any]) -> tupl
         raise NotDifferentiable(
             f"{kernel.name} writes in place, and its gradients are to be checked",
             location=kernel.signature.location,
-            evidence=[f"it writes into {', '.join(sorted(kernel.signature.written))}"],
-            remedy="check it without gradients, or write to a new tensor (y = torch.empty_like(x))",
+            evidence=kernel.signature.evidence_of_writes(),
+            remedy=f"check it without gradients, or {kernel.signature.without_writes()}",
         )
     floats = [n for n, v in zip(names, values, strict=True) if isinstance(v, torch.Tensor) and v.is_floating_point()]
     asked = [n for n, v in zip(names, values, strict=True) if isinstance(v, torch.Tensor) and v.requires_grad]

@@ -507,8 +507,8 @@ def _dispatched(program: Program, args: tuple[Any, ...], recorded: bool = False)
         raise NotDifferentiable(
             f"{program.name} writes in place, and a forward-mode derivative is asked for",
             location=program.signature.location,
-            evidence=[f"it writes into {', '.join(sorted(program.signature.written))}"],
-            remedy="write to a new tensor (y = torch.empty_like(x))",
+            evidence=program.signature.evidence_of_writes(),
+            remedy=program.signature.without_writes(),
         )
     keeping = program.keeping(types, args) if recorded else None
     made = program.operator(*args) if keeping is None else keeping.operator(*args)

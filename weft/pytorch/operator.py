@@ -254,10 +254,10 @@ def _refuse_gradients(signature: Signature, overload: Any) -> Callable[..., Any]
                     f"{signature.name} writes in place, and a gradient is asked for",
                     location=signature.location,
                     evidence=[
-                        f"it writes into {', '.join(sorted(signature.written))}",
+                        *signature.evidence_of_writes(),
                         f"{', '.join(tracked)} require{'s' if len(tracked) == 1 else ''} a gradient",
                     ],
-                    remedy="write to a new tensor (y = torch.empty_like(x)), or call it under torch.no_grad()",
+                    remedy=f"{signature.without_writes()}, or call it under torch.no_grad()",
                 )
         with torch._C._AutoDispatchBelowAutograd():
             return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args)
