@@ -158,3 +158,100 @@ def test_elements_that_are_made_of_what_a_loop_inside_carries(seed: int) -> None
     own, plain = (torch.autograd.grad(f(x, c).sum() + x.sum() + c.sum(), (x, c)) for f in (kernel, kernel.py))
     for ours, theirs in zip(own, plain, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def drawdown(x):
+    """The elements are made of what a scan carries, whose sums may be grouped otherwise wherever they are added up again."""
+    y = torch.empty(x.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        total, peak, worst = 0.0, -math.inf, 0.0
+        for t in range(x.shape[1]):
+            total = total + x[i, t]
+            peak = max(peak, total)
+            worst = max(worst, peak - total)
+        y[i] = worst
+    return y
+
+
+def the_last_of_equals(x):
+    y = torch.empty(x.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        total, peak, worst = 0.0, -math.inf, x[i, 0] * x[i, 1]
+        for t in range(x.shape[1] - 1, -1, -1):
+            total = total + x[i, t]
+            peak = max(peak, total)
+            worst = peak - total if peak - total >= worst else worst
+        y[i] = worst
+    return y
+
+
+def of_nan_too(x):
+    y = torch.empty(x.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        total, peak, worst = 0.0, -math.inf, 0.0
+        for t in range(x.shape[1]):
+            total = total + x[i, t]
+            peak = max(peak, total)
+            if x[i, t] * total > 0.1:
+                worst = max(peak - total, worst)
+        y[i] = worst
+    return y
+
+
+def on_a_condition_the_least(x):
+    y = torch.empty(x.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        total, peak, worst = 0.0, -math.inf, x[i, 0] * x[i, 1]
+        for t in range(x.shape[1]):
+            total = total + x[i, t]
+            peak = max(peak, total)
+            if x[i, t] * total > 0.1:
+                worst = min(worst, total - peak)
+        y[i] = worst
+    return y
+
+
+def shared_out(x):
+    y = torch.empty(x.shape[0], dtype=x.dtype)
+    for i in range(x.shape[0]):
+        fallen = torch.empty(x.shape[1], dtype=x.dtype)
+        total, peak = 0.0, -math.inf
+        for t in range(x.shape[1]):
+            total = total + x[i, t]
+            peak = max(peak, total)
+            fallen[t] = peak - total
+        y[i] = torch.amax(fallen)
+    return y
+
+
+def of_two_loops(x):
+    y = torch.empty(2, dtype=x.dtype)
+    first, last = 0.0, 0.0
+    for i in range(x.shape[0]):
+        h = 0.0
+        for t in range(x.shape[1]):
+            h = h * 0.9 + x[i, t]
+            first = max(first, abs(h) - 0.1 * h)
+            last = max(abs(h) - 0.1 * h, last)
+    y[0] = first
+    y[1] = last
+    return y
+
+
+COMPUTED = (drawdown, the_last_of_equals, of_nan_too, on_a_condition_the_least, shared_out, of_two_loops)
+
+
+@pytest.mark.parametrize("program", COMPUTED, ids=lambda p: p.__name__)
+def test_who_attains_an_extremum_is_asked_of_elements_that_one_loop_computes(program: Any) -> None:
+    """Its value in the end, added up in another order, may be none of the elements."""
+    kernel = weft.kernel(program)
+    for seed in range(2):
+        x = torch.randn(6, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+        ours, theirs = (torch.autograd.grad(f(x).sum() + x.sum(), x)[0] for f in (kernel, program))
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_simulated_gpu_finds_them_too() -> None:
+    """Forward and gradient group the scan's sums by plans of their own."""
+    report = weft.kernel(drawdown).check(torch.randn(3, 300, generator=torch.Generator().manual_seed(0)), gradients=True)
+    assert not report.findings and report.ok, str(report)

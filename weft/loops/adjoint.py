@@ -278,17 +278,21 @@ class _Extremum:
     ties: who has the adjoint among the elements that attain the extremum. Python's max(h, x) keeps the object it has, so the
     first one; max(x, h) takes the last one; all have equal shares in torch.amax. None: what torch.maximum makes of them, who
     halves it at every tie, hangs on every value carried. nan: of an extremum that is NaN, who has it: no element, those that
-    are NaN, or all of them a NaN. nested: the loop in the body that carries the same one on, and what it is there. around: the
-    loops around it of which it is the same one.
+    are NaN, or all of them a NaN. update: the best after an element. wins: the comparison of a better element with the best so
+    far, where that decides. nested: the loop in the body that carries the same one on, and what it is there. around: the loops
+    around it of which it is the same one. kept: the name under which the adjoint has saved the elements, if it has.
     """
 
     carry: Carry
     element: Expr
     condition: Expr | None
     ties: Literal["first", "last", "shared"] | None
+    update: Op
     nan: Literal["none", "nan", "all"] = "none"
+    wins: Literal["gt", "lt", "ge", "le", ""] = ""
     nested: tuple[For, _Extremum] | None = None
     around: tuple[For, ...] = ()
+    kept: str = ""
 
     @property
     def loops(self) -> tuple[For, ...]:
@@ -301,6 +305,15 @@ class _Extremum:
         return frozenset({self.carry.name}) | (frozenset() if self.nested is None else self.nested[1].names)
 
 
+# Operators whose value is one of their arguments, or exact: it has the same bits wherever it is computed.
+_EXACT = frozenset(
+    (
+        *("max", "min", "maximum", "minimum", "fmax", "fmin", "where", "neg", "abs"),
+        *("and", "or", "not", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite"),
+    )
+)
+# Operators that round once, and to the same bits unless they are contracted with what they are made of.
+_ROUNDED_ONCE = frozenset({"add", "sub", "mul"})
 _SHARED: dict[str, Literal["nan", "all"]] = {"amax": "all", "amin": "all", "max_of_all": "nan", "min_of_all": "nan"}
 _EXTREMA = frozenset({"max", "min", "maximum", "minimum", "fmax", "fmin"})
 
@@ -337,18 +350,19 @@ def _extremum(loop: For, carry: Carry) -> _Extremum | None:
             elif itself == then:
                 condition, value = Op("not", (test,), BOOL), orelse
     match value:
-        case Op(name=name, args=(a, b), derivative=rule) if name in _EXTREMA and itself in (a, b):
+        case Op(name=name, args=(a, b), derivative=rule) as update if name in _EXTREMA and itself in (a, b):
             element = b if a == itself else a
             ties: Literal["first", "last", "shared"] | None = "first" if a == itself else "last"
             nan: Literal["none", "nan", "all"] = "nan" if ties == "last" else "none"
             if name in ("maximum", "minimum"):
                 ties = "shared" if rule in _SHARED else None
                 nan = _SHARED.get(rule, "none")
-            found = _Extremum(carry, element, condition, ties, nan)
-        case Op(name="where", args=(Op(name="ge" | "le", args=(a, b)), then, orelse), derivative="") if (
+            wins: dict[str, Literal["gt", "lt"]] = {"max": "gt", "min": "lt"} if nan == "none" else {}
+            found = _Extremum(carry, element, condition, ties, update, nan, wins.get(name, ""))
+        case Op(name="where", args=(Op(name="ge" | "le" as order, args=(a, b)), then, orelse), derivative="") as update if (
             orelse == itself and itself in (a, b) and then in (a, b)
         ):  # x if x >= h else h
-            found = _Extremum(carry, then, condition, "last")
+            found = _Extremum(carry, then, condition, "last", update, wins="ge" if (order == "ge") == (a == then) else "le")
         case _:
             return None
     free = free_names(found.element) | (set() if condition is None else free_names(condition))
@@ -374,6 +388,24 @@ def _nested_extremum(loop: For, carry: Carry) -> _Extremum | None:
 
 
 # ---------------------------------------------------------------- values that cannot be had
+
+
+@dataclass(frozen=True)
+class _Element:
+    """A place of a loop over elements. before: what is carried there. place: which element it is. out: the loop's body."""
+
+    before: tuple[Expr, ...]
+    place: Expr
+    scope: _Scope
+    out: list[Stmt]
+
+
+def _element(extremum: str) -> str:
+    return f"{extremum}_element"
+
+
+def _there(extremum: str) -> str:
+    return f"{extremum}_there"
 
 
 @dataclass(frozen=True)
@@ -522,6 +554,9 @@ class _Adjoint:
             if not a.write and a.array in written and self.memory.last(a.array, a.index, False)
         }
         self.location: Location | None = None
+        self.lets = {n.name: n.value for n in walk(function.body) if isinstance(n, Let)}
+        self.unchanging = {n.name for n in function.sizes} | {n.name for n in function.scalars}
+        self.unchanging |= {f.var for f in walk(function.body) if isinstance(f, For)}
         self.stored = self._stored_values()
 
     # ---- the function that is built
@@ -1278,8 +1313,12 @@ class _Adjoint:
         self, stmt: For, extremum: _Extremum, seed: _Seed, scope: _Scope, adj: Seeds, out: list[Stmt]
     ) -> tuple[_Extremum, Expr, _Seed]:
         """Find who attains the extremum, the start among them, and what of the adjoint each of them has."""
-        c = extremum.carry
+        c, loops = extremum.carry, (stmt, *extremum.loops)
         last, init = scope.names[c.result], self.primal(c.init, scope)
+        same = self._has_same_bits(extremum)
+        if not same and not extremum.wins:
+            init = self._bind(init, "start", out)
+            extremum, last = self._kept(extremum, loops, init, scope, out)
         starts: Expr = Op("eq", (init, last), BOOL)
         start, stop = self.primal(stmt.start, scope), self.primal(stmt.stop, scope)
         value = self._bind(seed.settled, f"d_{c.name}", out)
@@ -1288,36 +1327,32 @@ class _Adjoint:
             infinite = isinstance(c.init, Const) and abs(float(c.init.value)) == float("inf")
             one, zero = number(1, c.type), number(0, c.type)
             count = zero if infinite else select(starts, one, zero)
-            count = self._over_elements(
-                extremum,
-                (stmt, *extremum.loops),
-                count,
-                scope,
-                out,
-                lambda ties, attains, _: add(ties, select(attains, one, zero)),
-                "ties",
-            )
+
+            def counted(element: _Element) -> tuple[Expr, ...]:
+                return (add(element.before[0], select(self._attains(extremum, last, element.scope), one, zero)),)
+
+            (count,) = self._over_elements(extremum, loops, {"ties": count}, scope, out, counted)
             if extremum.nan == "all":
                 count = select(Op("isnan", (last,), BOOL), number(math.nan, c.type), count)
             share_ = self._bind(div(value, count), f"d_{c.name}", out)
         else:
-            # a minimum or a maximum of the iterations that attain it
-            least = "min" if (extremum.ties == "first") == (stmt.step > 0) else "max"
             nowhere = stop if extremum.ties == "first" else _moved(start, -stmt.step // abs(stmt.step))
             if extremum.loops:
-                counts = [self._count(f, scope) for f in (stmt, *extremum.loops)]
+                counts = [self._count(f, scope) for f in loops]
                 nowhere = functools.reduce(mul, counts) if extremum.ties == "first" else Const(-1, INT64)
-            at = self._over_elements(
-                extremum,
-                (stmt, *extremum.loops),
-                nowhere,
-                scope,
-                out,
-                lambda place, attains, here: Op(least, (place, select(attains, here, nowhere)), INT64),
-                "place",
-            )
             # Python's max keeps the start where it is attained by it
-            at = self._bind(select(starts, nowhere, at) if extremum.ties == "first" else at, "place", out)
+            if same or extremum.kept:
+                # a minimum or a maximum of the iterations that attain it
+                least = "min" if (extremum.ties == "first") == (stmt.step > 0) else "max"
+
+                def placed(element: _Element) -> tuple[Expr, ...]:
+                    attains = self._attains(extremum, last, element.scope)
+                    return (Op(least, (element.before[0], select(attains, element.place, nowhere)), INT64),)
+
+                (at,) = self._over_elements(extremum, loops, {"place": nowhere}, scope, out, placed)
+                at = self._bind(select(starts, nowhere, at) if extremum.ties == "first" else at, "place", out)
+            else:
+                at = self._place_of_best(extremum, loops, init, nowhere, scope, out)
             starts = Op("eq", (at, nowhere), BOOL)
         if any(True for _ in sources(c.init)):
             starts = self._bind(starts, "starts", out)
@@ -1325,19 +1360,85 @@ class _Adjoint:
             self.backward(c.init, _Seed(own, _both(seed.when, starts), seed.across), scope, adj, out)
         return extremum, at, replace(seed, value=share_, spoilt=False)
 
+    def _place_of_best(
+        self, extremum: _Extremum, loops: tuple[For, ...], init: Expr, nowhere: Expr, scope: _Scope, out: list[Stmt]
+    ) -> Expr:
+        """The place of the element that was the best in the end. What is compared are elements that one loop computes: others
+        may be told apart from them by their last bits (sums in another order, products that are contracted with sums).
+        """
+
+        def better(element: _Element) -> tuple[Expr, ...]:
+            (best, place), value = element.before, self.primal(extremum.element, element.scope)
+            wins: Expr = Op(extremum.wins, (value, best), BOOL)
+            if extremum.condition is not None:
+                wins = Op("and", (self.primal(extremum.condition, element.scope), wins), BOOL)
+            return select(wins, value, best), select(wins, element.place, place)
+
+        return self._over_elements(extremum, loops, {"best": init, "place": nowhere}, scope, out, better)[1]
+
+    def _kept(
+        self, extremum: _Extremum, loops: tuple[For, ...], init: Expr, scope: _Scope, out: list[Stmt]
+    ) -> tuple[_Extremum, Expr]:
+        """The extremum with its elements saved, and its last value, found of what was saved."""
+        name, type_ = extremum.carry.name, extremum.carry.type
+        condition = _TRUE if extremum.condition is None else extremum.condition
+        innermost = extremum
+        while innermost.nested is not None:
+            innermost = innermost.nested[1]
+        itself = Ref(innermost.carry.name, type_)
+
+        def saved(element: _Element) -> tuple[Expr, ...]:
+            around = element.scope.loops
+            there, value = Ref(self.names.fresh("there"), BOOL), Ref(self.names.fresh("element"), type_)
+            element.out.append(Let(there.name, self.primal(condition, element.scope), self.location))
+            element.out.append(Let(value.name, self.primal(extremum.element, element.scope), self.location))
+            self._save(_there(name), there, around, element.scope, element.out)
+            self._save(_element(name), value, around, element.scope, element.out)
+            best = element.before[0]
+            update = replace(extremum.update, args=tuple(best if a == itself else value for a in extremum.update.args))
+            return (select(there, update, best),)
+
+        (last,) = self._over_elements(extremum, loops, {"best": init}, scope, out, saved)
+        return replace(extremum, kept=name), last
+
+    def _has_same_bits(self, extremum: _Extremum) -> bool:
+        """Whether elements, and when they are any, have the same bits wherever they are computed."""
+        made_of = [extremum.element] if extremum.condition is None else [extremum.element, extremum.condition]
+        return all(self._roundings(e) <= 1 for e in made_of)
+
+    def _roundings(self, e: Expr) -> float:
+        """Of how many operators that round an expression is made; infinity where it may have other bits elsewhere."""
+        match e:
+            case Const():
+                return 0
+            case Ref(name=name):
+                if name in self.lets:
+                    return self._roundings(self.lets[name])
+                return 0 if name in self.unchanging else math.inf
+            case Load():
+                exact = self.of[e.array].role == "input" and all(self._roundings(i) == 0 for i in e.index)
+                return 0 if exact else math.inf
+            case Op(name=name):
+                inside = [self._roundings(o) for o in operands(e)]
+                if name in _EXACT or e.type.category != "float" and name in _ROUNDED_ONCE:
+                    return max(inside)
+                return 1 + sum(inside) if name in _ROUNDED_ONCE else math.inf
+            case Cast() | Round():
+                return sum(self._roundings(o) for o in operands(e))
+        return math.inf
+
     def _over_elements(
         self,
         extremum: _Extremum,
         loops: tuple[For, ...],
-        init: Expr,
+        inits: Mapping[str, Expr],
         scope: _Scope,
         out: list[Stmt],
-        update: Callable[[Expr, Expr, Expr], Expr],
-        name: str,
+        update: Callable[[_Element], tuple[Expr, ...]],
         around: tuple[For, ...] = (),
-    ) -> Expr:
-        """What loops over the elements carry: `update(before, whether the element attains the extremum, where it is)`.
-        around: of these loops, those that are around the statements already.
+    ) -> tuple[Expr, ...]:
+        """What loops over the elements carry, by names with what they start with. around: of these loops, those that are around
+        the statements already.
         """
         stmt, *inside = loops
         var = Ref(self.names.fresh(stmt.var), INT64)
@@ -1345,8 +1446,9 @@ class _Adjoint:
         inner.names[stmt.var] = var
         last = scope.names[extremum.carry.result]
         body: list[Stmt] = []
-        made_of = [extremum.element, *(e for f in extremum.loops for e in (f.start, f.stop))]
-        made_of += [] if extremum.condition is None else [extremum.condition]
+        made_of = [] if extremum.kept else [extremum.element]
+        made_of += [e for f in extremum.loops for e in (f.start, f.stop)]
+        made_of += [] if extremum.condition is None or extremum.kept else [extremum.condition]
         uses = Uses.of(stmt.body)
         needed = uses.closure({n for e in made_of for n in free_names(e)})
         if around:  # what a loop inside carries is not saved here: it is carried again
@@ -1366,18 +1468,20 @@ class _Adjoint:
                 body.append(Let(ref.name, self._before(stmt, k, inner), stmt.location))
             inner.names[k.name] = ref
         body += self.sweep_block(stmt.body, inner, branch=False, save=False)
-        before, result = Ref(self.names.fresh(name), init.type), Ref(self.names.fresh(name), init.type)
+        before = [Ref(self.names.fresh(n), e.type) for n, e in inits.items()]
+        results = [Ref(self.names.fresh(n), e.type) for n, e in inits.items()]
         if inside:
             inner.names[extremum.carry.result] = last
-            after = self._over_elements(extremum, tuple(inside), before, inner, body, update, name, (*around, stmt))
+            own = dict(zip(inits, before, strict=True))
+            after = self._over_elements(extremum, tuple(inside), own, inner, body, update, (*around, stmt))
         else:
-            after = update(before, self._attains(extremum, last, inner), self._place((*around, stmt), inner))
+            after = update(_Element(tuple(before), self._place((*around, stmt), inner), inner, body))
         start, stop = self.primal(stmt.start, scope), self.primal(stmt.stop, scope)
-        carries = [Carry(before.name, init, after, result.name)]
+        carries = [Carry(b.name, e, a, r.name) for b, e, a, r in zip(before, inits.values(), after, results, strict=True)]
         for k, carried in again:
             carries.append(Carry(carried, self.primal(k.init, scope), self.primal(k.next, inner), self.names.fresh(k.result)))
         out.append(For(var.name, start, stop, stmt.step, tuple(carries), tuple(body), stmt.implied, stmt.location))
-        return result
+        return tuple(results)
 
     def _place(self, loops: tuple[For, ...], scope: _Scope) -> Expr:
         """Which iteration of loops in each other this is: their number, of one loop its variable."""
@@ -1392,22 +1496,26 @@ class _Adjoint:
         return fold(sub(self.primal(loop.stop, scope), self.primal(loop.start, scope)))
 
     def _attains(self, extremum: _Extremum, last: Expr, scope: _Scope) -> Expr:
-        element = self.primal(extremum.element, scope)
+        condition = extremum.condition
+        if extremum.kept:
+            element = self._saved_value(_element(extremum.kept), extremum.carry.type, scope)
+            there = None if condition is None else self._saved_value(_there(extremum.kept), BOOL, scope)
+        else:
+            element = self.primal(extremum.element, scope)
+            there = None if condition is None else self.primal(condition, scope)
         attains: Expr = Op("eq", (element, last), BOOL)
         if extremum.nan != "none":
             neither: Expr = Op("isnan", (last,), BOOL)
             if extremum.nan == "nan":
                 neither = Op("and", (Op("isnan", (element,), BOOL), neither), BOOL)
             attains = Op("or", (attains, neither), BOOL)
-        if extremum.condition is None:
-            return attains
-        return Op("and", (self.primal(extremum.condition, scope), attains), BOOL)
+        return attains if there is None else Op("and", (there, attains), BOOL)
 
     def _hand_to_elements(
         self, extremum: _Extremum, at: Expr, share_: _Seed, scope: _Scope, adj: Seeds, out: list[Stmt]
     ) -> None:
         if extremum.nested is not None:
-            nested = replace(extremum.nested[1], around=(*extremum.around, scope.loops[-1]))
+            nested = replace(extremum.nested[1], around=(*extremum.around, scope.loops[-1]), kept=extremum.kept)
             self.divided[nested.carry.name] = (nested, at, share_)
             return
         inside: list[Stmt] = []
