@@ -453,3 +453,22 @@ def test_ranges_that_another_folded_loop_tells_are_gone_through_inside_of_it() -
     x = torch.randn(20, 40, generator=torch.Generator().manual_seed(0))
     report = columns_of_ranges.check(x, torch.tensor([0, 3, 3, 10, 20]))
     assert report.ok and not report.findings, report.text()
+
+
+@weft.kernel
+def counted_from_the_diagonal(x):
+    """Rows begin at their own number, which is a sum where a row's first element is not its first."""
+    y = torch.zeros_like(x)
+    for r in range(x.shape[0]):
+        count = 0
+        for i in range(r, x.shape[1]):
+            if x[r, i] > 0:
+                count += 1
+        for i in range(r, x.shape[1]):
+            y[r, i] = x[r, i] * count
+    return y
+
+
+def test_rows_that_begin_later_in_columns_that_lie_apart() -> None:
+    report = counted_from_the_diagonal.check(torch.randn(3, 64)[:, ::2])
+    assert report.ok and not report.findings, str(report)

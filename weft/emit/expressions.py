@@ -21,6 +21,7 @@ from weft.loops.types import BOOL, FLOAT8_E4M3FN, FLOAT32, FLOAT64, INT64, Scala
 
 # How tightly C++ binds, loosest first. Text of one level can stand unparenthesised where a looser one is allowed.
 TERNARY, OR, AND, BIT_OR, BIT_XOR, BIT_AND, EQUALITY, RELATION, SUM, PRODUCT, UNARY, PRIMARY = range(1, 13)
+_BINDS = {"?": TERNARY, "+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "%": PRODUCT}  # between what spells a name
 
 _INFIX = {
     "add": (" + ", SUM),
@@ -112,6 +113,16 @@ class Text:
     def within(self, level: int) -> str:
         return self.text if self.level >= level else f"({self.text})"
 
+    @staticmethod
+    def of(spelling: str) -> Text:
+        """What a name is spelled as, which may be a sum or a product of others."""
+        depth, level = 0, PRIMARY
+        for character, before in zip(spelling, " " + spelling, strict=False):
+            depth += (character in "([{") - (character in ")]}")
+            if depth == 0 and before == " " and character in _BINDS:
+                level = min(level, _BINDS[character])
+        return Text(spelling, level)
+
 
 @dataclass(frozen=True)
 class Product:
@@ -178,7 +189,7 @@ class Printer:
                 text = literal(value, type_)
                 return Text(text, UNARY if text.startswith("-") else PRIMARY)
             case Ref():
-                return Text(self.name(expr))
+                return Text.of(self.name(expr))
             case Load():
                 return self.load(expr)
             case Cast(value=value, type=type_):
