@@ -102,3 +102,24 @@ def test_the_extremum_of_an_empty_slice_is_an_error_in_any_iteration(part: str, 
                     kernel(x, b, k)
             else:
                 torch.testing.assert_close(kernel(x, b, k), want)
+
+
+@pytest.mark.parametrize("dtype", (*_INTEGERS, torch.float16, torch.float64), ids=str)
+def test_sums_and_products_on_the_way(dtype: torch.dtype) -> None:
+    x = torch.tensor([[0, 3, 0, 1], [1, 1, 2, 1], [1, 2, 1, 0]]).to(dtype)
+    made = kernel("x.cumsum(-1), torch.cumprod(x[:, 1:], 0), (x + 1).cumsum(dim=1, dtype=torch.float32), x.prod(0).cumprod(0)")
+    for argument in (x, x[:0], x[:, :1]):
+        for found, want in zip(made(argument), made.py(argument), strict=True):
+            assert found.dtype == want.dtype and torch.equal(found, want)
+
+
+def test_gradients_of_sums_on_the_way() -> None:
+    x = torch.randn(3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.autograd.gradcheck(kernel("x.softmax(-1).cumsum(-1) * x.cumprod(0)"), (x,))
+
+
+def test_sums_on_the_way_need_their_dimension_and_real_numbers() -> None:
+    with pytest.raises(TypeMismatch, match="cumsum of complex numbers"):
+        kernel("x.cumsum(0)")(torch.ones(2, dtype=torch.complex64))
+    with pytest.raises(TypeMismatch, match="dim"):
+        kernel("x.cumsum()")(torch.ones(2))

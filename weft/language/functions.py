@@ -80,6 +80,7 @@ METHODS = frozenset(
     (
         *(name for name in ELEMENTWISE if exists("torch.Tensor", name)),
         *tensors.REDUCTIONS,
+        *tensors.CUMULATIVE,
         *("add", "sub", "subtract", "div", "divide", "max", "min", "softmax", "log_softmax", "polygamma"),
         *("positive", "conj", "conj_physical", "resolve_conj", "resolve_neg"),
         *("matmul", "mm", "mv", "bmm", "dot", "inner", "vdot", "clone", "contiguous", "detach", "item", "type_as"),
@@ -124,6 +125,17 @@ def _reduce(b: Builder, kind: str, arguments: Arguments, value: View | Computed)
     if tensors.is_extremum(kind):
         check_elements(b, tuple(value.dims[d] for d in dims), kind.removesuffix("_of_all"))
     return tensors.reduce(b, kind, value, dims, keep)
+
+
+def _cumulate(b: Builder, kind: str, arguments: Arguments, value: View | Computed) -> Value:
+    given = arguments.need("dim")
+    dtype = dtype_of(arguments.named("dtype"))
+    arguments.done()
+    if dtype is not None:
+        value = tensor_of(b, tensors.as_dtype(b, value, dtype), kind)
+    if value.typed.scalar.category == "complex":
+        raise TypeMismatch(f"{kind} of complex numbers", remedy="write it as a loop that carries a complex number")
+    return tensors.cumulate(b, kind, value, dimension(given, len(value.dims)))
 
 
 def _softmax(b: Builder, arguments: Arguments, value: View | Computed, log: bool) -> Value:
@@ -284,6 +296,8 @@ def torch_call(b: Builder, name: str, arguments: Arguments, x: Value, hint: str)
         raise UnsupportedSyntax(f"{name} with a dimension gives values and indices", remedy=f"write a{name}(dim)")
     if name in tensors.REDUCTIONS:
         return _reduce(b, name, arguments, tensor_of(b, x, name))
+    if name in tensors.CUMULATIVE:
+        return _cumulate(b, name, arguments, tensor_of(b, x, name))
     if name in ("softmax", "log_softmax"):
         return _softmax(b, arguments, tensor_of(b, x, name), name == "log_softmax")
     if name in ("matmul", "mm", "mv", "bmm", "dot", "inner", "vdot"):

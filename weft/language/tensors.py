@@ -360,6 +360,29 @@ def accumulate(
     return go(0, (), first)
 
 
+CUMULATIVE = {"cumsum": "sum", "cumprod": "prod"}  # of which reduction each gives every value on the way
+
+
+def cumulate(builder: Builder, kind: str, value: Tensor, dim: int) -> View:
+    """A new local array: every value that a reduction over `dim` has on its way."""
+    typed, first = _accumulator(CUMULATIVE[kind], value.typed)
+    view = builder.allocate(kind, typed.scalar, value.dims)
+
+    def line(around: tuple[Expr, ...]) -> None:
+        name, var = builder.fresh(CUMULATIVE[kind]), builder.fresh(builder.implied_name(value.dims[dim]))
+        with builder.loop(var, ZERO, value.dims[dim], implied=True) as carries:
+            at = (*around[:dim], Ref(var, INT64), *around[dim:])
+            term = as_type(element(builder, value, at), Typed(typed.scalar, value.typed.weight))
+            before = Scalar(Ref(name, first.type), typed)
+            after = builder.share(operate(_REDUCTIONS[CUMULATIVE[kind]], (before, term), builder.default_float), kind).expr
+            builder.walks(view)
+            builder.store(view.array, view.index(at), after)
+            carries.append(Carry(name, first, after, builder.fresh(f"{name}_last")))
+
+    builder.nest((*value.dims[:dim], *value.dims[dim + 1 :]), line)
+    return view
+
+
 # ---------------------------------------------------------------- products
 
 
