@@ -31,6 +31,7 @@ from weft.runtime import cache, cuda, host, nvrtc, precompiled, steps
 from weft.runtime.collection import uncollected
 from weft.runtime.include import resolve
 from weft.runtime.sheltered import Processes
+from weft.runtime.simulator import program
 from weft.runtime.slots import Frame, Given, Slots, pack
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -466,10 +467,14 @@ def test_system_headers_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(made) == 5
 
 
-def test_what_is_linked_is_no_reason_to_parse_system_headers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("flags", [(*host.FLAGS, "-nodefaultlibs", "-lm", "-lc"), program._KERNEL_FLAGS])
+def test_what_is_linked_is_no_reason_to_parse_system_headers_again(
+    monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    """Nor are flags for the linker, as those of the simulator's kernels."""
     made = commands(monkeypatch)
     text = '#include <cstddef>\nextern "C" std::size_t one() { return 1; }\n'
-    host.build(resolve(text, "one.cpp"), "one.cpp", (*host.FLAGS, "-nodefaultlibs", "-lm", "-lc"))
+    host.build(resolve(text, "one.cpp"), "one.cpp", flags)
     assert ["-include" in command for command in made] == [False, True]
 
 

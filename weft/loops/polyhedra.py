@@ -337,12 +337,11 @@ class System:
 
     def build_map(self, outputs: Sequence[str | None]) -> islpy.Map:
         """From the dimensions to these coordinates; None: to every value of one."""
-        parameters = "[" + ", ".join(self.parameters.values()) + "] -> "
-        dims = "[" + ", ".join(self.dimensions.values()) + "]"
+        parameters, dims = ", ".join(self.parameters.values()), ", ".join(self.dimensions.values())
         names = [f"e{k}" for k in range(len(outputs))]
-        same = [f"{name} = {output}" for name, output in zip(names, outputs, strict=True) if output is not None]
-        lines = " and ".join(f"({line})" for line in (*self.lines, *same))
-        return islpy.Map(f"{parameters}{{ {dims} -> [{', '.join(names)}] : {lines or 'true'} }}")
+        same = " and ".join(f"{name} = {output}" for name, output in zip(names, outputs, strict=True) if output is not None)
+        every = islpy.Map(f"[{parameters}] -> {{ [{dims}] -> [{', '.join(names)}] : {same or 'true'} }}")
+        return every.intersect_domain(self.build())
 
     def sample(self, points: islpy.Set) -> dict[str, int]:
         """One point of a non-empty set of `build` or `points`: every name with its value, as small as can be, those of
@@ -405,8 +404,14 @@ class _Estimates(System):
 @lru_cache(maxsize=4096)
 def _set(parameters: tuple[str, ...], dimensions: tuple[str, ...], lines: tuple[str, ...]) -> islpy.Set:
     """A set by its names and constraints. An analysis asks for most of its sets several times."""
-    holds = " and ".join(f"({line})" for line in lines) or "true"
-    return islpy.Set(f"[{', '.join(parameters)}] -> {{ [{', '.join(dimensions)}] : {holds} }}")
+    constraints = [_where(parameters, dimensions, line) for line in dict.fromkeys(lines)]
+    return reduce(islpy.Set.intersect, constraints) if constraints else _where(parameters, dimensions, "true")
+
+
+@lru_cache(maxsize=16384)
+def _where(parameters: tuple[str, ...], dimensions: tuple[str, ...], line: str) -> islpy.Set:
+    """Where one constraint holds: sets have most of theirs in common, and isl takes longer to read one than to intersect."""
+    return islpy.Set(f"[{', '.join(parameters)}] -> {{ [{', '.join(dimensions)}] : {line} }}")
 
 
 _SIZE = re.compile(r"p\d+ >= 0")

@@ -164,7 +164,7 @@ def _compile(
     source: Source, compiler: Compiler, name: str, flags: tuple[str, ...], processes: Processes, alone: bool = False
 ) -> tuple[bytes, str]:
     def succeeds(arguments: tuple[str, ...], directory: str) -> bool:
-        kept = [flag for flag in flags if flag != "-shared" and not flag.startswith("-l")]  # nothing is linked
+        kept = [flag for flag in flags if flag != "-shared" and not flag.startswith(("-l", "-Wl,"))]  # nothing is linked
         return _run(processes, [*compiler.command, *kept, *arguments], directory, name)[0] == 0
 
     identity = (compiler.identity, cpu_model(), *flags)
