@@ -20,9 +20,11 @@ import torch
 from weft.compiler import (
     Analysis,
     Grouped,
+    Intermediate,
     Launch,
     Unused,
     Variant,
+    Workspace,
     arguments,
     cuda_source,
     grouped,
@@ -30,7 +32,10 @@ from weft.compiler import (
     hosted,
     may_fail,
     of_a_call,
+    own_memory,
+    pointers,
     unused,
+    workspace,
 )
 from weft.compiler import launches as plan_launches
 from weft.compiler.boxes import tensor_map
@@ -606,27 +611,27 @@ def _prepared(
     else:
         launches = [_host_launcher(analysis, k, arrays, bound, device) for k in nests]
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
-    run = _runner(analysis, device, launches, tuple(bound.tensors), quotients)
+    shared = workspace(function, arrays, [item.arrays for item in launches], (i for item in launches for i in item.own))
+    run = _runner(analysis, device, launches, tuple(bound.tensors), quotients, shared)
     if function.numbers or function.container:
         assert finish is not None
         return CallPlan(lambda given: finish(run(given)), run, tuple(idle))
-    partial = tuple(dict.fromkeys(p for item in launches for p in item.partial))
     writes = any(a.role == "inout" for a in function.arrays)
     largest = _largest_floats(function)
-    by_hand = largest is None or any(zero for *_, zero in partial)
+    by_hand = largest is None or any(i.zero for item in launches for i in item.own)
     by_hand = by_hand or (writes and any(item.fails for item in launches))  # what failed halfway is not run again
 
     def quick(seen: Seen) -> Quick:
         places = [k for k in range(len(seen.args)) if k not in seen.constants]
         return never if by_hand else quick_call(
             function,
-            made_arrays(analysis, launches),
+            [a for a in made_arrays(analysis, launches) if a.name not in shared.offsets],
             arrays,
             [(item.launch, item.given, item.parts) for item in launches],
             device,
             seen,
             guard,
-            [(name, dtype, elements) for name, dtype, elements, _ in partial],
+            shared,
             [(places[k], places[earlier]) for k, earlier in same],
             largest or {},
         )
@@ -695,15 +700,15 @@ def _geometry(array: Array, shape: Sequence[int], strides: Sequence[int], addres
 class _Launch:
     """A launch ready to go: `launch(...)` takes the values of `given`, names of arrays (their addresses) and scalars.
 
-    partial: (name, dtype, elements, whether they are 0 at first) of memory that it has for the time of the call, an array like
-    the others. fails: whether it may tell of a failure when it has begun.
+    own: memory that it has for the time of the call besides what the function makes, an array like the others. fails: whether
+    it may tell of a failure when it has begun.
     """
 
     launch: Callable[..., Any]
     given: tuple[str, ...]
     arrays: frozenset[str]
     parts: cuda.LaunchParts | host.HostParts | None = None
-    partial: tuple[tuple[str, torch.dtype, int, bool], ...] = ()
+    own: tuple[Intermediate, ...] = ()
     fails: bool = False
 
 
@@ -793,7 +798,7 @@ def _cuda_launchers(planned: Sequence[Launch], bound: Bound, device: torch.devic
         if isinstance(item, Launch):
             own = _cuda_launcher(item, bound, device)
             launcher = own.launcher
-            found.append(_Launch(launcher.launch, own.given, own.pointers, launcher.parts(), own.partial))
+            found.append(_Launch(launcher.launch, own.given, own.pointers, launcher.parts(), own.own))
         else:
             found.append(_stepper([item], bound, device))
     return found
@@ -806,7 +811,7 @@ class _Kernel:
     launcher: cuda.Launcher
     given: tuple[str, ...]
     pointers: frozenset[str]
-    partial: tuple[tuple[str, torch.dtype, int, bool], ...]
+    own: tuple[Intermediate, ...]
     steps: tuple[tuple[int, int], ...]
 
 
@@ -818,22 +823,18 @@ def _cuda_launcher(plan: Launch, bound: Bound, device: torch.device) -> _Kernel:
     depths = {a.var: k for k, a in enumerate(plan.steps)}
     names = {**bound.names, **dict.fromkeys(depths, 0)}
     slots = arguments(where.analysis, plan.variant.nest, plan.variant.facts)
-    values, given, pointers = _slots(slots, where.arrays, names)
-    partial = tuple((f"{where.path}.{name}", getattr(torch, type_.name), n, plan.zero) for name, type_, n in plan.partial)
-    if partial:
-        values += [Given.POINTER] * len(partial) + [plan.parts]
-        given += tuple(name for name, *_ in partial)
-        pointers |= {name for name, *_ in partial}
-    made = {where.memory[n]: where.arrays[n] for n in pointers if n in where.memory}
-    partial += tuple((name, getattr(torch, g.dtype.name), g.span(), False) for name, g in made.items())
+    values, given, _ = _slots(slots, where.arrays, names)
+    if plan.partial:
+        values += [Given.POINTER] * len(plan.partial) + [plan.parts]
+        given += tuple(f"{where.path}.{name}" for name, *_ in plan.partial)
     return _Kernel(
         cuda.Launcher(
             handle, plan.grid, plan.block, plan.shared, pack(values), cooperative=plan.together, dependent=plan.dependent,
             boxes=_boxes(plan, given),
         ),
         tuple(where.memory.get(n, n) for n in given),
-        frozenset(where.memory.get(n, n) for n in pointers),
-        partial,
+        frozenset(pointers(plan)),
+        own_memory(plan),
         tuple((slot, depths[s.name]) for slot, s in enumerate(slots) if s.kind == "scalar" and s.name in depths),
     )
 
@@ -874,9 +875,8 @@ def _stepper(program: Grouped, bound: Bound, device: torch.device) -> _Launch:
         return tuple(out)
 
     run = steps.Stepper(stepped(program, ())).launch
-    pointers = frozenset(n for k in kernels for n in k.pointers)
-    partial = tuple(dict.fromkeys(p for k in kernels for p in k.partial))
-    return _Launch(run, tuple(given), pointers, None, partial)
+    own = tuple(dict.fromkeys(i for k in kernels for i in k.own))
+    return _Launch(run, tuple(given), frozenset(n for k in kernels for n in k.pointers), None, own)
 
 
 def _end(expr: Expr, bound: Bound, around: tuple[str, ...]) -> steps.End:
@@ -964,9 +964,10 @@ def _runner(
     launches: list[_Launch],
     given: tuple[str, ...],
     quotients: Mapping[str, str],
+    shared: Workspace,
 ) -> Run:
     """The Python of a call, written out: allocation, addresses, launches, results. given: the tensors among the arguments.
-    quotients: the numbers that sizes and ints decide.
+    quotients: the numbers that sizes and ints decide. shared: where intermediates lie.
     """
     function = analysis.function
     scope: dict[str, Any] = {"function": function, "device": device}
@@ -990,6 +991,8 @@ def _runner(
         known = sizes | {s.name: quotients.get(s.name) or local[s.name] for s in function.scalars}
         lines.append(f"check_demands(function, {{{', '.join(f'{n!r}: {t}' for n, t in known.items())}}})")
     for k, a in enumerate(made_arrays(analysis, launches)):
+        if a.name in shared.offsets:
+            continue
         local[a.name] = f"r{k}"
         scope[f"dtype{k}"] = getattr(torch, a.dtype.name)
         model = like(function, a)
@@ -1009,16 +1012,21 @@ def _runner(
         if a.fill is not None:
             scope[f"fill{k}"] = a.fill.value
             lines.append(f"r{k}.fill_(fill{k})")
-    for name, dtype, elements, zero in dict.fromkeys(p for launch in launches for p in launch.partial):
-        local[name] = f"w{len(scope)}"
-        scope[f"dtype_{local[name]}"] = dtype
-        made = "zeros" if zero else "empty"
-        lines.append(f"{local[name]} = {made}([{elements}], dtype=dtype_{local[name]}, device=device)")
-    addresses = {n for launch in launches for n in launch.arrays}
-    uses = [n for launch in launches for n in launch.given if n in addresses]
-    for n in addresses:
+    for zero in dict.fromkeys(i for launch in launches for i in launch.own if i.zero):
+        local[zero.name] = f"z{len(scope)}"
+        scope[f"dtype_{local[zero.name]}"] = getattr(torch, zero.type.name)
+        lines.append(f"{local[zero.name]} = zeros([{zero.elements}], dtype=dtype_{local[zero.name]}, device=device)")
+    if shared.offsets:
+        scope["byte"] = torch.uint8
+        lines += [f"workspace = empty([{shared.size}], dtype=byte, device=device)", "w = workspace.data_ptr()"]
+    arrays = {n for launch in launches for n in launch.arrays}
+    uses = [n for launch in launches for n in launch.given if n in arrays]
+    addresses = {n: f"w + {offset}" for n, offset in shared.offsets.items()}
+    for n in sorted(arrays - addresses.keys()):
+        addresses[n] = f"{local[n]}.data_ptr()"
         if uses.count(n) > 1:
-            lines.append(f"p_{local[n]} = {local[n]}.data_ptr()")
+            lines.append(f"p_{local[n]} = {addresses[n]}")
+            addresses[n] = f"p_{local[n]}"
     if device.type == "cuda":
         scope["stream_of"] = cuda.current_stream()
         scope["index"] = torch.cuda.current_device() if device.index is None else device.index
@@ -1034,7 +1042,7 @@ def _runner(
         values = []
         for n in item.given:
             if n in addresses:
-                values.append(f"p_{local[n]}" if uses.count(n) > 1 else f"{local[n]}.data_ptr()")
+                values.append(addresses[n])
             else:
                 values.append(f"float({local[n]})" if n in position else n)
         lines.append(f"launch{k}({', '.join([first, *values])})")

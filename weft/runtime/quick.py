@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -45,7 +45,12 @@ class _Given(ctypes.Structure):
 
 
 class _Map(ctypes.Structure):
-    _fields_ = (("kind", ctypes.c_int64), ("index", ctypes.c_int64), ("encoding", ctypes.c_ubyte * 128))
+    _fields_ = (
+        ("kind", ctypes.c_int64),
+        ("index", ctypes.c_int64),
+        ("offset", ctypes.c_int64),
+        ("encoding", ctypes.c_ubyte * 128),
+    )
 
 
 class _Launch(ctypes.Structure):
@@ -123,13 +128,20 @@ class _Address(int):
 
 
 @dataclass(frozen=True)
+class Source:
+    """What a slot takes: the address of an argument or a result, `offset` bytes on, or the value of an argument."""
+
+    kind: Literal["argument", "result", "number"]
+    index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
 class QuickLaunch:
-    """parts: of the launch. given: for each slot given at launch, in order, ("argument" | "result" | "number", index): number
-    if it is the value of an argument.
-    """
+    """parts: of the launch. given: for each slot given at launch, in order."""
 
     parts: LaunchParts | HostParts
-    given: tuple[tuple[str, int], ...]
+    given: tuple[Source, ...]
 
 
 @dataclass(frozen=True)
@@ -257,16 +269,17 @@ def make(
                 own.replace_address = ctypes.cast(parts.replace_address, ctypes.c_void_p).value  # type: ignore[arg-type]
             own.map_count = len(parts.boxes)
             for m, box in enumerate(parts.boxes):
-                kind, index = item.given[box.position]
+                source = item.given[box.position]
                 encoding = (ctypes.c_ubyte * 128).from_buffer_copy(box.encode(somewhere))
-                own.map[m] = _Map(_KINDS[kind], index, encoding)
+                own.map[m] = _Map(_KINDS[source.kind], source.index, source.offset, encoding)
         own.slots = len(parts.slots)
         ctypes.memmove(own.words, parts.slots.words, len(parts.slots.words))
-        for (slot, format_), (kind, index) in zip(parts.slots.given, item.given, strict=True):
-            if kind == "number" and call.argument[index] == _SAME:
-                struct.pack_into(f"={format_.value}", own.words, 8 * slot, arguments[index])
+        for (slot, format_), source in zip(parts.slots.given, item.given, strict=True):
+            if source.kind == "number" and call.argument[source.index] == _SAME:
+                struct.pack_into(f"={format_.value}", own.words, 8 * slot, arguments[source.index])
                 continue
-            own.given[own.given_count] = _Given(_KINDS[kind], slot, index)
+            own.words[slot] = source.offset
+            own.given[own.given_count] = _Given(_KINDS[source.kind], slot, source.index)
             own.given_count += 1
     return _quick(library, (_Made(call, guard, generation, launches),))
 

@@ -60,15 +60,16 @@ struct LaunchConfig {
     unsigned attribute_count;
 };
 
-// Slot `slot` of a launch takes the address of argument or result `index`, or the value of argument `index`.
+// Slot `slot` of a launch takes the address of argument or result `index`, as many bytes on as its word says, or the value of
+// argument `index`.
 struct Given {
     enum Kind : int64_t { ARGUMENT, RESULT, NUMBER } kind;
     int64_t slot, index;
 };
 
-// A tensor map of an argument or a result: the driver's encoding for another address.
+// A tensor map of what lies `offset` bytes behind an argument or a result: the driver's encoding for another address.
 struct Map {
-    int64_t kind, index;  // of Given
+    int64_t kind, index, offset;  // the former of Given
     unsigned char encoding[128];
 };
 
@@ -407,14 +408,14 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count, 
         for (int g = 0; g < launch.given_count; ++g) {
             const Given& given = launch.given[g];
             if (given.kind == Given::NUMBER) std::memcpy(&words[given.slot], &numbers[given.index], sizeof(double));
-            else words[given.slot] = given.kind == Given::ARGUMENT ? addresses[given.index] : results[given.index];
+            else words[given.slot] += given.kind == Given::ARGUMENT ? addresses[given.index] : results[given.index];
         }
         for (int s = 0; s < launch.slots; ++s) parameters[s] = &words[s];
         for (int m = 0; m < launch.map_count && status == 0; ++m) {
             const Map& map = launch.map[m];
             std::memcpy(maps[m], map.encoding, sizeof map.encoding);
             const uint64_t address = map.kind == Given::ARGUMENT ? addresses[map.index] : results[map.index];
-            status = launch.replace_address(maps[m], reinterpret_cast<void*>(address));
+            status = launch.replace_address(maps[m], reinterpret_cast<void*>(address + map.offset));
             parameters[launch.slots + m] = maps[m];
         }
         if (status != 0) break;
