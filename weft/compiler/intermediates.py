@@ -8,6 +8,7 @@ it has awaited the one before it, a launch writes nothing, and reads only what w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,9 @@ from weft.plan.memory import Placement, Tenant, placed
 
 # Whole lines of L2, and what tensor maps and packets ask of an address.
 ALIGNMENT = 256
+# Bytes from which on memory that is 0 at first is another one's until its first launch; less is cleared before all launches,
+# which then may begin before those before them have ended.
+MUCH = 1 << 20
 # Bytes that a search has to be able to save, for a first call to wait for it, and how long it may.
 WORTH, MOST_WORK = 1 << 24, 1.0
 
@@ -40,10 +44,11 @@ class Intermediate:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Which intermediates lie where."""
+    """Which intermediates lie where. cleared: those that are 0 at first, by the step before which they are cleared."""
 
     tenants: tuple[Tenant, ...] = ()
     placement: Placement = field(default_factory=lambda: placed(()))
+    cleared: Mapping[int, tuple[Tenant, ...]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -55,10 +60,15 @@ class Workspace:
 
 
 def workspace(
-    function: Function, arrays: Mapping[str, Geometry], steps: Sequence[Collection[str]], own: Iterable[Intermediate]
+    function: Function,
+    arrays: Mapping[str, Geometry],
+    steps: Sequence[Collection[str]],
+    own: Iterable[Intermediate],
+    clears: bool,
 ) -> Workspace:
-    """A place for each intermediate without a value at first: arrays that a function makes and does not return, and what its
-    launches have besides. steps: the names that each step has the addresses of. arrays: of the function.
+    """A place for each intermediate: arrays that a function makes and does not return, and what its launches have besides.
+    steps: the names that each step has the addresses of. arrays: of the function. clears: whether there is a way to clear
+    memory between steps; without one, what is 0 at first is left out, as is what has other values.
     """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -66,17 +76,32 @@ def workspace(
         for name in names:
             first.setdefault(name, step)
             last[name] = step
-    made = [a.name for a in function.arrays if a.role == "local" and not a.within and a.fill is None]
-    sizes = {n: arrays[n].span() * arrays[n].dtype.size for n in made if n in first and n not in function.results}
-    sizes |= {i.name: i.bytes for i in own if not i.zero}
-    tenants = tuple(Tenant(n, size, first[n], last[n], ALIGNMENT) for n, size in sizes.items())
-    return Workspace(tenants, placed(tenants, WORTH, MOST_WORK))
+    every = {i.name: i for i in (*_local(function, arrays), *own) if i.name in first}
+    tenants: list[Tenant] = []
+    cleared: dict[int, tuple[Tenant, ...]] = {}
+    for name, one in every.items():
+        if one.zero and not clears:
+            continue
+        begin = 0 if one.zero and one.bytes < MUCH else first[name]
+        tenants.append(Tenant(name, one.bytes, begin, last[name], ALIGNMENT))
+        if one.zero:
+            cleared[begin] = (*cleared.get(begin, ()), tenants[-1])
+    return Workspace(tuple(tenants), placed(tenants, WORTH, MOST_WORK), cleared)
+
+
+def _local(function: Function, arrays: Mapping[str, Geometry]) -> Iterator[Intermediate]:
+    """The arrays that a function makes and does not return, but for those that have other values than 0 at first."""
+    for a in function.arrays:
+        if a.role == "local" and not a.within and a.name not in function.results and a.name in arrays:
+            value = 0 if a.fill is None else a.fill.value
+            if value == 0 and math.copysign(1, value) > 0:
+                yield Intermediate(a.name, a.dtype, arrays[a.name].span(), a.fill is not None)
 
 
 def workspace_of(function: Function, arrays: Mapping[str, Geometry], launches: Sequence[Launch]) -> Workspace:
-    """The same for the launches of a call."""
+    """The same for the launches of a call on a GPU."""
     own = (i for one in launches for i in own_memory(one))
-    return workspace(function, arrays, [frozenset(_pointers([item])) for item in grouped(launches)], own)
+    return workspace(function, arrays, [frozenset(_pointers([item])) for item in grouped(launches)], own, clears=True)
 
 
 def pointers(launch: Launch) -> tuple[str, ...]:

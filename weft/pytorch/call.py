@@ -71,6 +71,7 @@ from weft.runtime.slots import Given, pack
 Run = Callable[[tuple[Any, ...]], Any]
 Same = tuple[tuple[int, int], ...]  # (position, position of the earlier argument that it is)
 Quick = Callable[..., Any]
+Parts = cuda.LaunchParts | cuda.ClearParts | host.HostParts
 
 _MAPS = 64  # of a launch's boxes that are kept, by address
 
@@ -611,15 +612,16 @@ def _prepared(
     else:
         launches = [_host_launcher(analysis, k, arrays, bound, device) for k in nests]
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
-    shared = workspace(function, arrays, [item.arrays for item in launches], (i for item in launches for i in item.own))
+    besides = (i for item in launches for i in item.own)
+    shared = workspace(function, arrays, [item.arrays for item in launches], besides, clears=device.type == "cuda")
+    launches = _with_clears(launches, shared, device)
     run = _runner(analysis, device, launches, tuple(bound.tensors), quotients, shared)
     if function.numbers or function.container:
         assert finish is not None
         return CallPlan(lambda given: finish(run(given)), run, tuple(idle))
     writes = any(a.role == "inout" for a in function.arrays)
     largest = _largest_floats(function)
-    by_hand = largest is None or any(i.zero for item in launches for i in item.own)
-    by_hand = by_hand or (writes and any(item.fails for item in launches))  # what failed halfway is not run again
+    by_hand = largest is None or (writes and any(item.fails for item in launches))  # what failed halfway is not run again
 
     def quick(seen: Seen) -> Quick:
         places = [k for k in range(len(seen.args)) if k not in seen.constants]
@@ -707,9 +709,20 @@ class _Launch:
     launch: Callable[..., Any]
     given: tuple[str, ...]
     arrays: frozenset[str]
-    parts: cuda.LaunchParts | host.HostParts | None = None
+    parts: Parts | None = None
     own: tuple[Intermediate, ...] = ()
     fails: bool = False
+
+
+def _with_clears(launches: Sequence[_Launch], shared: Workspace, device: torch.device) -> list[_Launch]:
+    """The launches, and what clears memory before those that find it 0."""
+    found = []
+    for step, item in enumerate(launches):
+        for tenant in shared.cleared.get(step, ()):
+            own = cuda.Clearer(cuda.find_driver(), index_of(device), tenant.bytes)
+            found.append(_Launch(own.launch, (tenant.name,), frozenset([tenant.name]), own.parts()))
+        found.append(item)
+    return found
 
 
 def _slots(
@@ -971,7 +984,7 @@ def _runner(
     """
     function = analysis.function
     scope: dict[str, Any] = {"function": function, "device": device}
-    scope |= {"empty_like": torch.empty_like, "empty_batch_like": empty_like, "empty": torch.empty, "zeros": torch.zeros}
+    scope |= {"empty_like": torch.empty_like, "empty_batch_like": empty_like, "empty": torch.empty}
     position = {n: k for k, n in enumerate(function.parameters)}
     local = {n: f"a{k}" for n, k in position.items()}
     lines = [f"({', '.join(f'a{k}' for k in range(len(position)))},) = args"] if position else []
@@ -1012,10 +1025,6 @@ def _runner(
         if a.fill is not None:
             scope[f"fill{k}"] = a.fill.value
             lines.append(f"r{k}.fill_(fill{k})")
-    for zero in dict.fromkeys(i for launch in launches for i in launch.own if i.zero):
-        local[zero.name] = f"z{len(scope)}"
-        scope[f"dtype_{local[zero.name]}"] = getattr(torch, zero.type.name)
-        lines.append(f"{local[zero.name]} = zeros([{zero.elements}], dtype=dtype_{local[zero.name]}, device=device)")
     if shared.offsets:
         scope["byte"] = torch.uint8
         lines += [f"workspace = empty([{shared.size}], dtype=byte, device=device)", "w = workspace.data_ptr()"]

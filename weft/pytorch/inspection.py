@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from weft.compiler import Analysis, Launch, cuda_source, host_source, hosted, launches
+from weft.compiler import Analysis, Launch, cuda_source, host_source, hosted, launches, workspace_of
 from weft.errors import TypeMismatch
 from weft.loops.ir import Function
 from weft.plan.facts import Geometry
@@ -92,7 +92,8 @@ def explain(
     examined = examine(kernel, args)
     analysis, planned = examined.analysis, examined.launches()
     lines = operands(analysis, planned)
-    whole = Explained(examined.written, analysis.schedule, analysis, examined.names, planned, lines)
+    shared = workspace_of(analysis.function, examined.arrays, planned)
+    whole = Explained(examined.written, analysis.schedule, analysis, examined.names, planned, lines, shared)
     return explained(whole, format, detail)
 
 

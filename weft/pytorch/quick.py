@@ -34,6 +34,8 @@ def never(*args: Any) -> Any:
     return MISS
 
 
+Parts = cuda.LaunchParts | cuda.ClearParts | HostParts
+
 REMEMBERED = MOST_WAYS  # quick ways of what is called with operands of several kinds in turn
 _WORKSPACE, _NONE = " workspace", Workspace()  # no name of an array
 _MOST_KINDS = 64  # of calls whose quick ways are known besides
@@ -171,7 +173,7 @@ def quick_call(
     function: Function,
     made: Sequence[Array],
     arrays: Mapping[str, Geometry],
-    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | HostParts | None]],
+    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], Parts | None]],
     device: torch.device,
     seen: Seen,
     guard: Guard | None = None,
@@ -309,7 +311,7 @@ def _again(args: tuple[Any, ...]) -> dict[int, int]:
 def _compiled(
     function: Function,
     made: Mapping[str, Made],
-    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | HostParts | None]],
+    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], Parts | None]],
     device: torch.device,
     seen: Seen,
     check: Callable[..., bool],

@@ -16,7 +16,7 @@ import torch
 
 from weft.errors import CompileError
 from weft.runtime import host
-from weft.runtime.cuda import LaunchParts
+from weft.runtime.cuda import ClearParts, LaunchParts
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
 
@@ -58,6 +58,7 @@ class _Launch(ctypes.Structure):
         ("launch", ctypes.c_void_p),
         ("function", ctypes.c_void_p),
         ("host", ctypes.c_void_p),
+        ("clear", ctypes.c_void_p),
         ("failed", ctypes.py_object),
         ("config", _Config),
         ("slots", ctypes.c_int64),
@@ -140,7 +141,7 @@ class Source:
 class QuickLaunch:
     """parts: of the launch. given: for each slot given at launch, in order."""
 
-    parts: LaunchParts | HostParts
+    parts: LaunchParts | ClearParts | HostParts
     given: tuple[Source, ...]
 
 
@@ -258,6 +259,9 @@ def make(
         own, parts = call.launch[k], item.parts
         if isinstance(parts, HostParts):
             own.host = ctypes.cast(parts.call, ctypes.c_void_p).value  # type: ignore[arg-type]
+        elif isinstance(parts, ClearParts):
+            own.clear = ctypes.cast(parts.clear, ctypes.c_void_p).value  # type: ignore[arg-type]
+            own.failed = parts.failed
         else:
             own.launch = ctypes.cast(parts.launch_kernel, ctypes.c_void_p).value  # type: ignore[arg-type]
             own.function, own.failed = parts.function, parts.failed

@@ -73,12 +73,14 @@ struct Map {
     unsigned char encoding[128];
 };
 
-// A kernel of the GPU, launched by the driver's `launch`; or, where `host` is set, a function of the CPU. failed: raises what a
-// status says, nullptr where a launch cannot fail.
+// A kernel of the GPU, launched by the driver's `launch`; or, where `host` is set, a function of the CPU; or, where `clear` is,
+// the driver's that sets memory to 0: its words are the address and the bytes. failed: raises what a status says, nullptr where
+// a launch cannot fail.
 struct Launch {
     int (*launch)(const LaunchConfig*, void* function, void** parameters, void** extra);
     void* function;
     int64_t (*host)(const void* slots, int threads);
+    int (*clear)(uint64_t address, unsigned char value, size_t bytes, void* stream);
     object* failed;
     LaunchConfig config;
     int64_t slots, given_count;
@@ -422,8 +424,9 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count, 
         LaunchConfig config = launch.config;
         config.stream = reinterpret_cast<void*>(where);
         void* const state = PyEval_SaveThread();  // a full stream may wait for a callback that needs the interpreter
-        status = launch.host != nullptr ? launch.host(words, int(where)) != 0
-                                        : launch.launch(&config, launch.function, parameters, nullptr);
+        status = launch.host != nullptr    ? launch.host(words, int(where)) != 0
+                 : launch.clear != nullptr ? launch.clear(words[0], 0, words[1], config.stream)
+                                           : launch.launch(&config, launch.function, parameters, nullptr);
         PyEval_RestoreThread(state);
     }
     for (int64_t k = status == 0 ? own : 0; k < call.results; ++k) Py_DecRef(made[k]);
