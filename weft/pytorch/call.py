@@ -30,6 +30,7 @@ from weft.compiler import (
     grouped,
     host_source,
     hosted,
+    laid_out,
     may_fail,
     of_a_call,
     own_memory,
@@ -604,6 +605,7 @@ def _prepared(
     nests, launches, idle = range(len(analysis.schedule.nests)), [], []
     if device.type == "cuda":
         with uncollected():
+            arrays = laid_out(analysis, arrays, bound.names, machine_on(device))
             planned = of_a_call([plan_launches(analysis, k, arrays, bound.names, machine_on(device)) for k in nests])
         _compile_side_by_side([launch for own in planned for launch in own], device)
         for own in planned:
