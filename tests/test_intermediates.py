@@ -182,3 +182,66 @@ def test_rows_of_arguments_that_begin_packets_are_not_packed() -> None:
     padded, dense = (halves(80, 71, 72), halves(71, 43, 48)), (halves(80, 71), halves(71, 43))
     assert (launched(product, *padded), launched(product, *dense)) == (1, 3)
     agrees(product, padded, padded[0].float() @ padded[1].float())
+
+
+# ---------------------------------------------------------------- on a GPU
+
+
+@weft.kernel
+def counted(x):
+    """Counters and results that are 0 at first; gradients have more of them."""
+    n, m = x.shape
+    total = torch.zeros(16, dtype=x.dtype, device=x.device)
+    for i in range(n):
+        for j in range(m):
+            total[j % 16] += x[i, j]
+    y = torch.zeros_like(x)
+    for i in range(n):
+        s = 0.0
+        for j in range(m):
+            s += x[i, j] * total[j % 16]
+            y[i, j] += s
+    return y
+
+
+@pytest.mark.gpu
+def test_graphs_capture_what_is_cleared() -> None:
+    """Launched again, in a thread of autograd's too, which has no context of its own."""
+    x = torch.rand(64, 512, device="cuda", requires_grad=True)
+    own = torch.cuda.Stream()
+
+    def called() -> tuple[torch.Tensor, torch.Tensor]:
+        y = counted(x)
+        return y, torch.autograd.grad(y.sum(), x)[0]
+
+    with torch.cuda.stream(own):
+        for _ in range(3):
+            called()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=own):
+        made = called()
+    for _ in range(3):
+        with torch.no_grad():
+            x.uniform_()
+        graph.replay()
+        torch.cuda.synchronize()
+        exact = x.detach().double().requires_grad_()
+        total = exact.reshape(64, 32, 16).sum((0, 1)).repeat(32)
+        y = (exact * total).cumsum(1)
+        wanted = y, torch.autograd.grad(y.sum(), exact)[0]
+        for a, b in zip(made, wanted, strict=True):
+            torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.gpu
+def test_calls_one_after_another_find_nothing_of_each_other() -> None:
+    """Launches that begin early, of calls whose intermediates lie where those of the call before lay."""
+    torch.manual_seed(0)
+    sets = [tuple(t.cuda() for t in (torch.rand(512, 384), torch.rand(384))) for _ in range(4)]
+    wanted = [turned(*given) for given in sets]
+    torch.cuda.synchronize()
+    made = [turned(*given) for _ in range(50) for given in sets]
+    assert all(torch.equal(a, wanted[k % 4]) for k, a in enumerate(made))
+    for a, given in zip(wanted, sets, strict=True):
+        torch.testing.assert_close(a.double(), turned_by_torch(*(t.double() for t in given)), rtol=1e-4, atol=1e-3)

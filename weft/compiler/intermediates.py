@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from weft.compiler.launch import Grouped, Launch, grouped
 from weft.compiler.sources import arguments
-from weft.loops.ir import Function
+from weft.loops.ir import Array, Function
 from weft.loops.types import ScalarType
 from weft.plan.facts import Geometry
 from weft.plan.memory import Placement, Tenant, placed
@@ -92,10 +92,14 @@ def workspace(
 def _local(function: Function, arrays: Mapping[str, Geometry]) -> Iterator[Intermediate]:
     """The arrays that a function makes and does not return, but for those that have other values than 0 at first."""
     for a in function.arrays:
-        if a.role == "local" and not a.within and a.name not in function.results and a.name in arrays:
-            value = 0 if a.fill is None else a.fill.value
-            if value == 0 and math.copysign(1, value) > 0:
-                yield Intermediate(a.name, a.dtype, arrays[a.name].span(), a.fill is not None)
+        inside = a.role == "local" and not a.within and a.name not in function.results
+        if inside and a.name in arrays and (a.fill is None or is_cleared(a)):
+            yield Intermediate(a.name, a.dtype, arrays[a.name].span(), is_cleared(a))
+
+
+def is_cleared(array: Array) -> bool:
+    """Whether all bits of an array are 0 at first."""
+    return array.fill is not None and array.fill.value == 0 and math.copysign(1, array.fill.value) > 0
 
 
 def workspace_of(function: Function, arrays: Mapping[str, Geometry], launches: Sequence[Launch]) -> Workspace:

@@ -30,6 +30,7 @@ from weft.compiler import (
     grouped,
     host_source,
     hosted,
+    is_cleared,
     laid_out,
     may_fail,
     of_a_call,
@@ -616,8 +617,11 @@ def _prepared(
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
     besides = (i for item in launches for i in item.own)
     shared = workspace(function, arrays, [item.arrays for item in launches], besides, clears=device.type == "cuda")
-    launches = _with_clears(launches, shared, device)
-    run = _runner(analysis, device, launches, tuple(bound.tensors), quotients, shared)
+    made = [a for a in made_arrays(analysis, launches) if a.name not in shared.offsets]
+    if device.type == "cuda":
+        launches = _with_clears(launches, shared, {a.name: arrays[a.name] for a in made if is_cleared(a)}, device)
+        made = [replace(a, fill=None) if is_cleared(a) else a for a in made]
+    run = _runner(analysis, device, launches, tuple(bound.tensors), quotients, made, shared)
     if function.numbers or function.container:
         assert finish is not None
         return CallPlan(lambda given: finish(run(given)), run, tuple(idle))
@@ -629,7 +633,7 @@ def _prepared(
         places = [k for k in range(len(seen.args)) if k not in seen.constants]
         return never if by_hand else quick_call(
             function,
-            [a for a in made_arrays(analysis, launches) if a.name not in shared.offsets],
+            made,
             arrays,
             [(item.launch, item.given, item.parts) for item in launches],
             device,
@@ -716,13 +720,18 @@ class _Launch:
     fails: bool = False
 
 
-def _with_clears(launches: Sequence[_Launch], shared: Workspace, device: torch.device) -> list[_Launch]:
-    """The launches, and what clears memory before those that find it 0."""
-    found = []
+def _with_clears(
+    launches: Sequence[_Launch], shared: Workspace, results: Mapping[str, Geometry], device: torch.device
+) -> list[_Launch]:
+    """The launches, and what clears memory before those that find it 0. results: what a call gives that is 0 at first."""
+
+    def clear(name: str, count: int) -> _Launch:
+        own = cuda.Clearer(cuda.find_driver(), index_of(device), count)
+        return _Launch(own.launch, (name,), frozenset([name]), own.parts())
+
+    found = [clear(name, g.span() * g.dtype.size) for name, g in results.items() if 0 not in g.shape]
     for step, item in enumerate(launches):
-        for tenant in shared.cleared.get(step, ()):
-            own = cuda.Clearer(cuda.find_driver(), index_of(device), tenant.bytes)
-            found.append(_Launch(own.launch, (tenant.name,), frozenset([tenant.name]), own.parts()))
+        found += [clear(t.name, t.bytes) for t in shared.cleared.get(step, ())]
         found.append(item)
     return found
 
@@ -979,10 +988,11 @@ def _runner(
     launches: list[_Launch],
     given: tuple[str, ...],
     quotients: Mapping[str, str],
+    made: Sequence[Array],
     shared: Workspace,
 ) -> Run:
     """The Python of a call, written out: allocation, addresses, launches, results. given: the tensors among the arguments.
-    quotients: the numbers that sizes and ints decide. shared: where intermediates lie.
+    quotients: the numbers that sizes and ints decide. made: what is allocated; shared: where intermediates lie.
     """
     function = analysis.function
     scope: dict[str, Any] = {"function": function, "device": device}
@@ -1005,9 +1015,7 @@ def _runner(
         scope["check_demands"] = check_demands
         known = sizes | {s.name: quotients.get(s.name) or local[s.name] for s in function.scalars}
         lines.append(f"check_demands(function, {{{', '.join(f'{n!r}: {t}' for n, t in known.items())}}})")
-    for k, a in enumerate(made_arrays(analysis, launches)):
-        if a.name in shared.offsets:
-            continue
+    for k, a in enumerate(made):
         local[a.name] = f"r{k}"
         scope[f"dtype{k}"] = getattr(torch, a.dtype.name)
         model = like(function, a)

@@ -21,7 +21,7 @@ from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
 
 ALIGNMENT = 31  # the bits of an address that a plan is made for
-_MOST, _MOST_SLOTS, _MOST_MAPS = 16, 64, 8
+_MOST, _MOST_LAUNCHES, _MOST_SLOTS, _MOST_MAPS = 16, 64, 64, 8
 MOST_WAYS = 8  # calls of different kinds that one function tries in turn
 _KINDS = {"argument": 0, "result": 1, "number": 2}
 _FLOAT, _TENSOR, _SAME, _AGAIN = range(4)
@@ -103,7 +103,7 @@ class _Call(ctypes.Structure):
         ("back", ctypes.c_int64 * _MOST),
         ("result", ctypes.py_object * 3 * _MOST),
         ("filled", ctypes.py_object * _MOST),
-        ("launch", _Launch * _MOST),
+        ("launch", _Launch * _MOST_LAUNCHES),
     )
 
 
@@ -219,7 +219,7 @@ def make(
     A call that writes is like the one before only where what it writes lies apart from all else.
     """
     library = begin().result()
-    if library is None or len(arguments) > _MOST or len(results) > _MOST or len(launches) > _MOST:
+    if library is None or len(arguments) > _MOST or len(results) > _MOST or len(launches) > _MOST_LAUNCHES:
         return None
     if any(not isinstance(value, torch.Tensor) and type(value) not in (float, *_PLAIN) for value in arguments):
         return None

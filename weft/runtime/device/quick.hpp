@@ -46,11 +46,12 @@ object* PyCFunction_NewEx(method* definition, object* self, object* module);
 
 namespace weft {
 
-constexpr int most = 16;        // arguments, results, launches of a call
-constexpr int most_slots = 64;  // of a launch
+constexpr int most = 16;           // arguments of a call, or of a launch; results
+constexpr int most_launches = 64;  // of a call
+constexpr int most_slots = 64;     // of a launch
 constexpr int most_maps = 8;
-constexpr int most_ways = 8;    // calls of one function, of different kinds
-constexpr int equal = 2;        // Py_EQ
+constexpr int most_ways = 8;       // calls of one function, of different kinds
+constexpr int equal = 2;           // Py_EQ
 
 // The driver's CUlaunchConfig.
 struct LaunchConfig {
@@ -130,7 +131,7 @@ struct Call {
     int64_t back[most];  // what is returned: an argument, or below 0 the next that is made
     object* result[most][3];  // sizes, strides, dtype
     object* filled[most];  // with what, nullptr where nothing is
-    Launch launch[most];
+    Launch launch[most_launches];
 };
 
 // Calls of one function, tried in order.
