@@ -63,7 +63,7 @@ from weft.plan.facts import Geometry
 from weft.pytorch.failures import failed, failure
 from weft.pytorch.machines import index_of, machine_on
 from weft.pytorch.overlap import share_memory
-from weft.pytorch.quick import MISS, REMEMBERED, Recorder, Seen, never, quick_call
+from weft.pytorch.quick import MISS, REMEMBERED, Parts, Recorder, Seen, never, quick_call
 from weft.pytorch.specialize import Specializable
 from weft.runtime import cuda, host, nvrtc, steps
 from weft.runtime.collection import uncollected
@@ -73,7 +73,6 @@ from weft.runtime.slots import Given, pack
 Run = Callable[[tuple[Any, ...]], Any]
 Same = tuple[tuple[int, int], ...]  # (position, position of the earlier argument that it is)
 Quick = Callable[..., Any]
-Parts = cuda.LaunchParts | cuda.ClearParts | host.HostParts
 
 _MAPS = 64  # of a launch's boxes that are kept, by address
 
