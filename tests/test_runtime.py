@@ -25,7 +25,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from weft.compiler import Workspace
 from weft.errors import CompileError, DeviceMismatch, LaunchError, OutOfRange, WeftError
+from weft.loops.types import FLOAT32
+from weft.plan.facts import Geometry
+from weft.plan.memory import Placement
 from weft.pytorch.quick import MISS, Seen, quick_call
 from weft.runtime import cache, cuda, host, nvrtc, precompiled, steps
 from weft.runtime.collection import uncollected
@@ -652,6 +656,12 @@ int cuTensorMapReplaceAddress(void* map, void* address) {
   memcpy(map, &address, 8);
   return refuses_maps ? 1 : 0;
 }
+int cuMemsetD8Async(uint64_t address, unsigned char value, size_t bytes, void*) {
+  if (fail_with && launches >= fail_from) return fail_with;
+  if (!current()) return 201;
+  memset((void*)address, value, bytes);
+  return 0;
+}
 int cuLaunchKernelEx(const Config* config, void* function, void** parameters, void** extra) {
   if (fail_with && launches >= fail_from) return fail_with;
   if ((uintptr_t)function != current() || extra) return 201;
@@ -870,6 +880,55 @@ def test_quick_calls_give_maps_the_addresses_of_their_tensors(stand_in: StandIn)
         assert seen == addresses[0] + bytes([8]) * 120 + addresses[1] + bytes([7]) * 120
     stand_in.set("refuses_maps", 1)
     assert call(x, y) is MISS
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_quick_calls_put_intermediates_into_one_allocation(
+    stand_in: StandIn, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """x -> a -> b -> y, where some of b is cleared in between."""
+    if not is_compiled:
+        monkeypatch.setattr("weft.pytorch.quick._compiled", lambda *args: None)
+    made: list[torch.Tensor] = []
+
+    def empty(*args: Any) -> torch.Tensor:
+        made.append(torch.empty_strided(args[0], args[1], dtype=args[2]))
+        return made[-1]
+
+    monkeypatch.setattr("weft.pytorch.quick.eager_allocator", lambda device: (empty, False))
+    boxes = [cuda.GivenMap(0, lambda address: address.to_bytes(8, "little") * 16)]
+    launcher = cuda.Launcher(stand_in.handle(), (1, 1, 1), (32, 1, 1), 0, axpb_slots(8), boxes=boxes)
+    clear = cuda.Clearer(stand_in.driver, 0, 16)
+    steps = [(launcher, ("x", "a")), (launcher, ("a", "b")), (clear, ("b",)), (launcher, ("b", "y"))]
+    launches = [(one.launch, given, one.parts()) for one, given in steps]
+    y = SimpleNamespace(name="y", role="result", fill=None, dtype=FLOAT32)
+    function = SimpleNamespace(
+        name="chain", parameters=("x",), arrays=[SimpleNamespace(name="x", role="input"), y], results=("y",)
+    )
+    shared = Workspace((), Placement({"a": 256, "b": 512}, 1024, 1024, 1024, True))
+    x, geometry = torch.randn(8), {"y": Geometry(FLOAT32, (8,), (1,), 0)}
+    given: Any = (function, [y], geometry, launches, torch.device("cpu"), Seen((x,)))
+    call = quick_call(*given, shared=shared)
+    stand_in.set("maps", 1)
+    found = call(x)
+    want = 2 * (2 * x + 1) + 1
+    want[:4] = 0
+    torch.testing.assert_close(found, 2 * want + 1)
+    result, workspace = made
+    assert found is result and workspace.dtype == torch.uint8 and workspace.shape == (1024,)
+    seen = bytes((ctypes.c_ubyte * 8).in_dll(stand_in.library, "last_maps"))
+    assert int.from_bytes(seen, "little") == workspace.data_ptr() + 512
+
+
+def test_memory_is_cleared_in_a_thread_that_has_no_context(stand_in: StandIn) -> None:
+    x, clear = torch.ones(8), cuda.Clearer(stand_in.driver, 0, 12)
+    thread = threading.Thread(target=lambda: clear.launch(0, x.data_ptr()))
+    thread.start()
+    thread.join()
+    assert x.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+    stand_in.set("fail_with", 719)
+    with pytest.raises(LaunchError, match="12 bytes of memory were not cleared: CUDA_ERROR_LAUNCH_FAILED"):
+        clear.launch(0, x.data_ptr())
 
 
 def test_threads_share_launches_in_loops(stand_in: StandIn) -> None:

@@ -128,7 +128,10 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
         facts = replace(facts, without=frozenset(used) - scanned.arrays)
         made = _launch_states(function, own, scanned, Variant(nest, facts, states[0]), *states)
     elif scan is not None:
-        made = (_launch_scan(function, analysis.lowered[nest].scans, Variant(nest, facts, scan[0]), entry, *scan),)
+        scanned_rows = analysis.lowered[nest].scans
+        assert scanned_rows is not None
+        facts = replace(facts, without=frozenset(used) - scanned_rows.arrays)
+        made = (_launch_scan(function, scanned_rows, Variant(nest, facts, scan[0]), entry, *scan),)
     elif chained is not None:
         chain, plan, blocks = chained
         facts = replace(facts, without=frozenset(used) - chain.arrays)
@@ -474,9 +477,8 @@ def _launch_maps(nest: Nest, variant: Variant, placed: Placed) -> tuple[Launch, 
 
 
 def _launch_scan(
-    function: Function, scans: Scanned | None, variant: Variant, entry: str, plan: ScanPlan, extents: Extents
+    function: Function, scans: Scanned, variant: Variant, entry: str, plan: ScanPlan, extents: Extents
 ) -> Launch:
-    assert scans is not None
     words = TURNS_TOLD * extents.rows * extents.parts
     partial = tuple((f"{s.names[0]}.told", INT64, words * told_words_of_scan(s)) for s in scans.scans) if plan.shared else ()
     grid = (min(_LARGEST_GRID, extents.blocks), extents.parts, 1)

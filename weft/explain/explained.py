@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from weft.compiler import Analysis, Launch, Unused, unused
+from weft.compiler import Analysis, Launch, Unused, Workspace, unused
 from weft.loops.evidence import with_evidence
 from weft.loops.graph import DependenceGraph, dependence_graph
 from weft.loops.ir import For, Function, Stmt
@@ -18,7 +18,8 @@ from weft.loops.schedule import Nest, Schedule, Verdict
 @dataclass(frozen=True)
 class Explained:
     """A function as it was written, and what was found. sizes: the values of sizes and numbers for which `launches` were
-    planned. Without an analysis for such a call there is no plan. operands: a line for each, of how it is read.
+    planned. Without an analysis for such a call there is no plan. operands: a line for each, of how it is read. shared: where
+    lies what launches leave for each other.
     """
 
     written: Function
@@ -27,6 +28,7 @@ class Explained:
     sizes: Mapping[str, object] = field(default_factory=dict)
     launches: Sequence[Launch] = ()
     operands: Sequence[str] = ()
+    shared: Workspace = field(default_factory=Workspace)
 
     @cached_property
     def graph(self) -> DependenceGraph:

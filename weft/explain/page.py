@@ -14,6 +14,7 @@ from pathlib import Path
 from weft.errors import WeftError
 from weft.explain.drawing import drawing, told
 from weft.explain.explained import Explained
+from weft.explain.memory import memory_lines
 from weft.explain.plans import plan_line, plan_lines, value_lines
 from weft.explain.source import Line, Passage, passages
 from weft.explain.words import (
@@ -217,6 +218,8 @@ def _plan(explained: Explained) -> Iterator[str]:
         yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in plan_lines(launch)) + "</ul>"
         if values := value_lines(launch, explained.numbers):
             yield "<pre>" + escape("\n".join(values)) + "</pre>"
+    if memory := memory_lines(explained.shared, explained.found.function, len(explained.launches)):
+        yield "<h2>memory that launches share</h2><pre>" + escape("\n".join(memory)) + "</pre>"
     if explained.operands:
         yield "<pre>" + escape("\n".join(explained.operands)) + "</pre>"
     yield from (f"<p>{escape(unbroken(line))}</p>" for line in unused_lines(explained.unused))

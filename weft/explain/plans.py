@@ -52,16 +52,16 @@ def value_lines(launch: Launch, numbers: Mapping[str, int]) -> list[str]:
         else:
             lines += [*wrapped(text), f"{'':<{width}}  {home}"]
     bytes_, machine = found.traffic, launch.where.machine
-    again = f" ({_bytes(bytes_.moved)} by this plan)" if bytes_.moved > bytes_.read + bytes_.written else ""
+    again = f" ({bytes_text(bytes_.moved)} by this plan)" if bytes_.moved > bytes_.read + bytes_.written else ""
     floor, about = (_seconds(s) for s in (bytes_.floor(machine), bytes_.estimate(machine)))
     lines.append(
-        f"memory: {_bytes(bytes_.read)} read, {_bytes(bytes_.written)} written{again}; at {machine.bandwidth / 1e12:.3g} TB/s"
-        f" at least {floor}, about {about}"
+        f"memory: {bytes_text(bytes_.read)} read, {bytes_text(bytes_.written)} written{again}; at"
+        f" {machine.bandwidth / 1e12:.3g} TB/s at least {floor}, about {about}"
     )
     return lines
 
 
-def _bytes(n: int) -> str:
+def bytes_text(n: int) -> str:
     """`12.3 MB`, with three digits."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
         if n >= size:

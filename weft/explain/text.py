@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.explain.explained import Explained
+from weft.explain.memory import memory_lines
 from weft.explain.plans import plan_line, plan_lines, value_lines
 from weft.explain.words import (
     double_lines,
@@ -38,6 +39,8 @@ def detailed(explained: Explained) -> str:
         lines += ["", f"Plan{several} on a GPU", *(f"  {line}" for line in plan_lines(launch))]
         values = value_lines(launch, explained.numbers)
         lines += ["", *(f"  {line}".rstrip() for line in values)] if values else []
+    memory = memory_lines(explained.shared, explained.found.function, len(explained.launches))
+    lines += ["", "Memory that launches share", *(f"  {line}" for line in memory)] if memory else []
     lines += ["", "Operands", *(f"  {line}" for line in explained.operands)] if explained.operands else []
     lines += ["", "Unused parallelism"] if explained.unused else []
     for unused in explained.unused:

@@ -50,6 +50,15 @@ class Scanned:
         return tuple(s for level in self.levels for s in level)
 
     @property
+    def arrays(self) -> frozenset[str]:
+        """The arrays that are read or written."""
+        exprs = [e for v in self.values for e in (*uses(v), *(v.nexts if isinstance(v, Scan) else ()))]
+        exprs += [e for w in (*self.writes, *self.last) for e in uses_of_write(w)]
+        exprs += [e for a in self.axes.values() for e in (a.start, a.stop)]
+        found = {v.array for v in self.values if isinstance(v, Read)} | {w.array for w in (*self.writes, *self.last)}
+        return frozenset(found | {a for e in exprs for a in free_arrays(e)})
+
+    @property
     def bounded(self) -> bool:
         """Whether rows are not all as long."""
         own = {n for v in self.values for n in names_of(v)} | self.axes.keys()

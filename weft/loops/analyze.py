@@ -55,7 +55,7 @@ from weft.loops.polyhedra import UNDECIDED, Polyhedra, Search, SearchOver, spend
 from weft.loops.promote import Promoter
 from weft.loops.schedule import KINDS, Kind, Nest, Requirement, Schedule, Update, Verdict
 from weft.loops.show import show_expr
-from weft.loops.unused import dropped
+from weft.loops.unused import dropped, without_unread
 from weft.loops.wrapping import from_end, kernel_wraps
 
 
@@ -424,6 +424,7 @@ def _judged(function: Function, group: Grouping, alone: frozenset[str], names: N
                 for var in stuck & after.keys() & reasons.keys():
                     verdicts[var] = replace(verdicts[var], requires=(*reasons[var], *verdicts[var].requires))
     known = set(function.arrays)
+    body = without_unread(kept, around, body, alone)
     return _Judged(body, tuple(a for a in kept.arrays if a not in known), tuple(verdicts.items()))
 
 

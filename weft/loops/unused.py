@@ -16,6 +16,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     free_names,
+    loaded_arrays,
     map_statement,
     statement_exprs,
     substitute,
@@ -77,6 +78,25 @@ def dropped(function: Function, around: tuple[For, ...], names: Names) -> Functi
     faults = Faults(function, around, names)
     made = _Reader(faults, _NONE).made() if faults.possible else function
     return replace(made, body=drop_unused(made.body))
+
+
+def without_unread(
+    function: Function, around: tuple[For, ...], body: tuple[Stmt, ...], alone: frozenset[str]
+) -> tuple[Stmt, ...]:
+    """The statements of a nest in which nothing can fail, without what they store in arrays that the function makes and nobody
+    reads any more. alone: arrays that no other nest touches.
+    """
+    unread = {a.name for a in function.arrays if a.role == "local" and a.name in alone and a.name not in function.results}
+    unread -= loaded_arrays(body) | function.checked  # a store may leave its array
+    stored = {s.array for s in walk(body) if isinstance(s, Store)}
+    if not unread & stored or Faults(replace(function, body=body), around).possible:
+        return body
+
+    def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        kept = (s for s in body if not (isinstance(s, Store) and s.array in unread))
+        return tuple(map_statement(s, lambda e: e, block) for s in kept)
+
+    return drop_unused(block(body))
 
 
 @dataclass

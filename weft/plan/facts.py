@@ -45,6 +45,12 @@ class Geometry:
             count //= 2
         return count
 
+    def in_packets(self, count: int) -> bool:
+        """Whether address and other strides are multiples of so many elements, however many there are along the unit axis."""
+        others = [s for k, (n, s) in enumerate(zip(self.shape, self.strides, strict=True)) if k != self.unit_axis and n > 1]
+        aligned = self.address % (count * self.dtype.size) == 0
+        return self.unit_axis is not None and aligned and all(s % count == 0 for s in others)
+
     def span(self) -> int:
         """One more than the largest offset, in elements."""
         return 1 + sum(max(0, n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))

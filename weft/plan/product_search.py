@@ -414,7 +414,7 @@ def _by_matrices(
     if plain.window is not None:
         staged: tuple[Staged, ...] = tuple(Staged(True, 1) for _ in count)
     else:
-        staged = tuple(_brought(function, work, s, k, factors, facts, arrays) for k, s in enumerate(plain.staged))
+        staged = tuple(_brought(function, work, s, k, factors, facts, arrays, boxes) for k, s in enumerate(plain.staged))
     packet = PACKET_BYTES // factors.size
     packed = tuple(not _copied(function, found, k, s, factors, arrays, boxes) for k, s in enumerate(staged))
     staged = tuple(replace(s, vector=packet if own else s.vector) for s, own in zip(staged, packed, strict=True))
@@ -455,9 +455,10 @@ def _brought(
     factors: ScalarType,
     facts: Facts,
     arrays: Mapping[str, Geometry],
+    boxes: bool,
 ) -> Staged:
     """How the k-th operand of matrix instructions comes in whole packets; by single elements where it does not, and is packed.
-    Bytes lie along the points, since instructions take them so.
+    Bytes lie along the points, since instructions take them so. boxes: these end where an array does, also within a packet.
     """
     found = work.found
     read = factor_read(function, factors, found, found.operands[k])
@@ -467,7 +468,8 @@ def _brought(
         return Staged(along, 1)
     packet, (lane,) = PACKET_BYTES // factors.size, axes
     inside = is_run(read.array, read.index, lane, facts) and not read.checked and read.always
-    whole = arrays[read.array].vector(packet) == packet and not work.extents[lane] % packet
+    geometry = arrays[read.array]
+    whole = geometry.in_packets(packet) if boxes else geometry.vector(packet) == packet and not work.extents[lane] % packet
     return Staged(along, packet if inside and whole and found.sweeps.axes[lane].start == ZERO else 1)
 
 

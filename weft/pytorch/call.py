@@ -20,17 +20,24 @@ import torch
 from weft.compiler import (
     Analysis,
     Grouped,
+    Intermediate,
     Launch,
     Unused,
     Variant,
+    Workspace,
     arguments,
     cuda_source,
     grouped,
     host_source,
     hosted,
+    is_cleared,
+    laid_out,
     may_fail,
     of_a_call,
+    own_memory,
+    pointers,
     unused,
+    workspace,
 )
 from weft.compiler import launches as plan_launches
 from weft.compiler.boxes import tensor_map
@@ -56,7 +63,7 @@ from weft.plan.facts import Geometry
 from weft.pytorch.failures import failed, failure
 from weft.pytorch.machines import index_of, machine_on
 from weft.pytorch.overlap import share_memory
-from weft.pytorch.quick import MISS, REMEMBERED, Recorder, Seen, never, quick_call
+from weft.pytorch.quick import MISS, REMEMBERED, Parts, Recorder, Seen, never, quick_call
 from weft.pytorch.specialize import Specializable
 from weft.runtime import cuda, host, nvrtc, steps
 from weft.runtime.collection import uncollected
@@ -598,6 +605,7 @@ def _prepared(
     nests, launches, idle = range(len(analysis.schedule.nests)), [], []
     if device.type == "cuda":
         with uncollected():
+            arrays = laid_out(analysis, arrays, bound.names, machine_on(device))
             planned = of_a_call([plan_launches(analysis, k, arrays, bound.names, machine_on(device)) for k in nests])
         _compile_side_by_side([launch for own in planned for launch in own], device)
         for own in planned:
@@ -606,27 +614,31 @@ def _prepared(
     else:
         launches = [_host_launcher(analysis, k, arrays, bound, device) for k in nests]
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
-    run = _runner(analysis, device, launches, tuple(bound.tensors), quotients)
+    besides = (i for item in launches for i in item.own)
+    shared = workspace(function, arrays, [item.arrays for item in launches], besides, clears=device.type == "cuda")
+    made = [a for a in made_arrays(analysis, launches) if a.name not in shared.offsets]
+    if device.type == "cuda":
+        launches = _with_clears(launches, shared, {a.name: arrays[a.name] for a in made if is_cleared(a)}, device)
+        made = [replace(a, fill=None) if is_cleared(a) else a for a in made]
+    run = _runner(analysis, device, launches, tuple(bound.tensors), quotients, made, shared)
     if function.numbers or function.container:
         assert finish is not None
         return CallPlan(lambda given: finish(run(given)), run, tuple(idle))
-    partial = tuple(dict.fromkeys(p for item in launches for p in item.partial))
     writes = any(a.role == "inout" for a in function.arrays)
     largest = _largest_floats(function)
-    by_hand = largest is None or any(zero for *_, zero in partial)
-    by_hand = by_hand or (writes and any(item.fails for item in launches))  # what failed halfway is not run again
+    by_hand = largest is None or (writes and any(item.fails for item in launches))  # what failed halfway is not run again
 
     def quick(seen: Seen) -> Quick:
         places = [k for k in range(len(seen.args)) if k not in seen.constants]
         return never if by_hand else quick_call(
             function,
-            made_arrays(analysis, launches),
+            made,
             arrays,
             [(item.launch, item.given, item.parts) for item in launches],
             device,
             seen,
             guard,
-            [(name, dtype, elements) for name, dtype, elements, _ in partial],
+            shared,
             [(places[k], places[earlier]) for k, earlier in same],
             largest or {},
         )
@@ -695,16 +707,32 @@ def _geometry(array: Array, shape: Sequence[int], strides: Sequence[int], addres
 class _Launch:
     """A launch ready to go: `launch(...)` takes the values of `given`, names of arrays (their addresses) and scalars.
 
-    partial: (name, dtype, elements, whether they are 0 at first) of memory that it has for the time of the call, an array like
-    the others. fails: whether it may tell of a failure when it has begun.
+    own: memory that it has for the time of the call besides what the function makes, an array like the others. fails: whether
+    it may tell of a failure when it has begun.
     """
 
     launch: Callable[..., Any]
     given: tuple[str, ...]
     arrays: frozenset[str]
-    parts: cuda.LaunchParts | host.HostParts | None = None
-    partial: tuple[tuple[str, torch.dtype, int, bool], ...] = ()
+    parts: Parts | None = None
+    own: tuple[Intermediate, ...] = ()
     fails: bool = False
+
+
+def _with_clears(
+    launches: Sequence[_Launch], shared: Workspace, results: Mapping[str, Geometry], device: torch.device
+) -> list[_Launch]:
+    """The launches, and what clears memory before those that find it 0. results: what a call gives that is 0 at first."""
+
+    def clear(name: str, count: int) -> _Launch:
+        own = cuda.Clearer(cuda.find_driver(), index_of(device), count)
+        return _Launch(own.launch, (name,), frozenset([name]), own.parts())
+
+    found = [clear(name, g.span() * g.dtype.size) for name, g in results.items() if 0 not in g.shape]
+    for step, item in enumerate(launches):
+        found += [clear(t.name, t.bytes) for t in shared.cleared.get(step, ())]
+        found.append(item)
+    return found
 
 
 def _slots(
@@ -793,7 +821,7 @@ def _cuda_launchers(planned: Sequence[Launch], bound: Bound, device: torch.devic
         if isinstance(item, Launch):
             own = _cuda_launcher(item, bound, device)
             launcher = own.launcher
-            found.append(_Launch(launcher.launch, own.given, own.pointers, launcher.parts(), own.partial))
+            found.append(_Launch(launcher.launch, own.given, own.pointers, launcher.parts(), own.own))
         else:
             found.append(_stepper([item], bound, device))
     return found
@@ -806,7 +834,7 @@ class _Kernel:
     launcher: cuda.Launcher
     given: tuple[str, ...]
     pointers: frozenset[str]
-    partial: tuple[tuple[str, torch.dtype, int, bool], ...]
+    own: tuple[Intermediate, ...]
     steps: tuple[tuple[int, int], ...]
 
 
@@ -818,22 +846,18 @@ def _cuda_launcher(plan: Launch, bound: Bound, device: torch.device) -> _Kernel:
     depths = {a.var: k for k, a in enumerate(plan.steps)}
     names = {**bound.names, **dict.fromkeys(depths, 0)}
     slots = arguments(where.analysis, plan.variant.nest, plan.variant.facts)
-    values, given, pointers = _slots(slots, where.arrays, names)
-    partial = tuple((f"{where.path}.{name}", getattr(torch, type_.name), n, plan.zero) for name, type_, n in plan.partial)
-    if partial:
-        values += [Given.POINTER] * len(partial) + [plan.parts]
-        given += tuple(name for name, *_ in partial)
-        pointers |= {name for name, *_ in partial}
-    made = {where.memory[n]: where.arrays[n] for n in pointers if n in where.memory}
-    partial += tuple((name, getattr(torch, g.dtype.name), g.span(), False) for name, g in made.items())
+    values, given, _ = _slots(slots, where.arrays, names)
+    if plan.partial:
+        values += [Given.POINTER] * len(plan.partial) + [plan.parts]
+        given += tuple(f"{where.path}.{name}" for name, *_ in plan.partial)
     return _Kernel(
         cuda.Launcher(
             handle, plan.grid, plan.block, plan.shared, pack(values), cooperative=plan.together, dependent=plan.dependent,
             boxes=_boxes(plan, given),
         ),
         tuple(where.memory.get(n, n) for n in given),
-        frozenset(where.memory.get(n, n) for n in pointers),
-        partial,
+        frozenset(pointers(plan)),
+        own_memory(plan),
         tuple((slot, depths[s.name]) for slot, s in enumerate(slots) if s.kind == "scalar" and s.name in depths),
     )
 
@@ -874,9 +898,8 @@ def _stepper(program: Grouped, bound: Bound, device: torch.device) -> _Launch:
         return tuple(out)
 
     run = steps.Stepper(stepped(program, ())).launch
-    pointers = frozenset(n for k in kernels for n in k.pointers)
-    partial = tuple(dict.fromkeys(p for k in kernels for p in k.partial))
-    return _Launch(run, tuple(given), pointers, None, partial)
+    own = tuple(dict.fromkeys(i for k in kernels for i in k.own))
+    return _Launch(run, tuple(given), frozenset(n for k in kernels for n in k.pointers), None, own)
 
 
 def _end(expr: Expr, bound: Bound, around: tuple[str, ...]) -> steps.End:
@@ -964,13 +987,15 @@ def _runner(
     launches: list[_Launch],
     given: tuple[str, ...],
     quotients: Mapping[str, str],
+    made: Sequence[Array],
+    shared: Workspace,
 ) -> Run:
     """The Python of a call, written out: allocation, addresses, launches, results. given: the tensors among the arguments.
-    quotients: the numbers that sizes and ints decide.
+    quotients: the numbers that sizes and ints decide. made: what is allocated; shared: where intermediates lie.
     """
     function = analysis.function
     scope: dict[str, Any] = {"function": function, "device": device}
-    scope |= {"empty_like": torch.empty_like, "empty_batch_like": empty_like, "empty": torch.empty, "zeros": torch.zeros}
+    scope |= {"empty_like": torch.empty_like, "empty_batch_like": empty_like, "empty": torch.empty}
     position = {n: k for k, n in enumerate(function.parameters)}
     local = {n: f"a{k}" for n, k in position.items()}
     lines = [f"({', '.join(f'a{k}' for k in range(len(position)))},) = args"] if position else []
@@ -989,7 +1014,7 @@ def _runner(
         scope["check_demands"] = check_demands
         known = sizes | {s.name: quotients.get(s.name) or local[s.name] for s in function.scalars}
         lines.append(f"check_demands(function, {{{', '.join(f'{n!r}: {t}' for n, t in known.items())}}})")
-    for k, a in enumerate(made_arrays(analysis, launches)):
+    for k, a in enumerate(made):
         local[a.name] = f"r{k}"
         scope[f"dtype{k}"] = getattr(torch, a.dtype.name)
         model = like(function, a)
@@ -1009,16 +1034,17 @@ def _runner(
         if a.fill is not None:
             scope[f"fill{k}"] = a.fill.value
             lines.append(f"r{k}.fill_(fill{k})")
-    for name, dtype, elements, zero in dict.fromkeys(p for launch in launches for p in launch.partial):
-        local[name] = f"w{len(scope)}"
-        scope[f"dtype_{local[name]}"] = dtype
-        made = "zeros" if zero else "empty"
-        lines.append(f"{local[name]} = {made}([{elements}], dtype=dtype_{local[name]}, device=device)")
-    addresses = {n for launch in launches for n in launch.arrays}
-    uses = [n for launch in launches for n in launch.given if n in addresses]
-    for n in addresses:
+    if shared.offsets:
+        scope["byte"] = torch.uint8
+        lines += [f"workspace = empty([{shared.size}], dtype=byte, device=device)", "w = workspace.data_ptr()"]
+    arrays = {n for launch in launches for n in launch.arrays}
+    uses = [n for launch in launches for n in launch.given if n in arrays]
+    addresses = {n: f"w + {offset}" for n, offset in shared.offsets.items()}
+    for n in sorted(arrays - addresses.keys()):
+        addresses[n] = f"{local[n]}.data_ptr()"
         if uses.count(n) > 1:
-            lines.append(f"p_{local[n]} = {local[n]}.data_ptr()")
+            lines.append(f"p_{local[n]} = {addresses[n]}")
+            addresses[n] = f"p_{local[n]}"
     if device.type == "cuda":
         scope["stream_of"] = cuda.current_stream()
         scope["index"] = torch.cuda.current_device() if device.index is None else device.index
@@ -1034,7 +1060,7 @@ def _runner(
         values = []
         for n in item.given:
             if n in addresses:
-                values.append(f"p_{local[n]}" if uses.count(n) > 1 else f"{local[n]}.data_ptr()")
+                values.append(addresses[n])
             else:
                 values.append(f"float({local[n]})" if n in position else n)
         lines.append(f"launch{k}({', '.join([first, *values])})")

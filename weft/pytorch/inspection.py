@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from weft.compiler import Analysis, Launch, cuda_source, host_source, hosted, launches
+from weft.compiler import Analysis, Launch, cuda_source, host_source, hosted, laid_out, launches, workspace_of
+from weft.compiler.launch import H200
 from weft.errors import TypeMismatch
 from weft.loops.ir import Function
 from weft.plan.facts import Geometry
+from weft.plan.machine import Machine
 from weft.pytorch.call import analysis_for, call_types, check, geometries, repeated
 from weft.pytorch.machines import machine_for
 from weft.pytorch.specs import TensorSpec, parse
@@ -41,8 +43,12 @@ class Examined:
         return self.source()
 
     def launches(self) -> tuple[Launch, ...]:
-        nests = range(len(self.analysis.schedule.nests))
-        return tuple(one for k in nests for one in launches(self.analysis, k, self.arrays, self.names))
+        nests, arrays = range(len(self.analysis.schedule.nests)), self.laid_out()
+        return tuple(one for k in nests for one in launches(self.analysis, k, arrays, self.names))
+
+    def laid_out(self, machine: Machine = H200) -> dict[str, Geometry]:
+        """The arrays as they lie on a GPU."""
+        return laid_out(self.analysis, self.arrays, self.names, machine)
 
 
 def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
@@ -92,7 +98,8 @@ def explain(
     examined = examine(kernel, args)
     analysis, planned = examined.analysis, examined.launches()
     lines = operands(analysis, planned)
-    whole = Explained(examined.written, analysis.schedule, analysis, examined.names, planned, lines)
+    shared = workspace_of(analysis.function, examined.laid_out(), planned)
+    whole = Explained(examined.written, analysis.schedule, analysis, examined.names, planned, lines, shared)
     return explained(whole, format, detail)
 
 
@@ -122,12 +129,13 @@ def sources(examined: Examined, arch: str) -> list[tuple[str, str]]:
     if arch not in ARCHITECTURES:
         raise TypeMismatch(f"{arch!r} is no architecture", remedy=f"use one of {', '.join(ARCHITECTURES)}")
     analysis, out = examined.analysis, []
+    arrays = examined.arrays if arch == "cpu" else examined.laid_out(machine_for(arch))
     for k, nest in enumerate(analysis.schedule.nests):
         if arch == "cpu":
-            own = hosted(analysis, k, examined.arrays, examined.names)
+            own = hosted(analysis, k, arrays, examined.names)
             out.append((nest.name, host_source(analysis, k, own.facts, own.row)))
         else:
-            planned = launches(analysis, k, examined.arrays, examined.names, machine_for(arch))
+            planned = launches(analysis, k, arrays, examined.names, machine_for(arch))
             analyses = [(one.nest.name, one.where.analysis, one.variant) for one in planned if one.where is not None]
             texts = {(name, variant): cuda_source(own, variant) for name, own, variant in analyses}
             out += [(name, text) for (name, _), text in texts.items()]

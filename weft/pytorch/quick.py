@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
-from weft.compiler import tuned
+from weft.compiler import Workspace, tuned
 from weft.loops.ir import Array, Function
 from weft.plan.facts import Geometry
 from weft.runtime import cuda
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
-from weft.runtime.quick import ALIGNMENT, MOST_WAYS, Made, QuickLaunch, Returned, together
+from weft.runtime.quick import ALIGNMENT, MOST_WAYS, Made, QuickLaunch, Returned, Source, together
 from weft.runtime.quick import make as compile_quick
 
 # What a quick call gives when the call is not like the one it was made for.
@@ -34,7 +34,10 @@ def never(*args: Any) -> Any:
     return MISS
 
 
+Parts = cuda.LaunchParts | cuda.ClearParts | HostParts
+
 REMEMBERED = MOST_WAYS  # quick ways of what is called with operands of several kinds in turn
+_WORKSPACE, _NONE = " workspace", Workspace()  # no name of an array
 _MOST_KINDS = 64  # of calls whose quick ways are known besides
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -170,18 +173,18 @@ def quick_call(
     function: Function,
     made: Sequence[Array],
     arrays: Mapping[str, Geometry],
-    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | HostParts | None]],
+    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], Parts | None]],
     device: torch.device,
     seen: Seen,
     guard: Guard | None = None,
-    partial: Sequence[tuple[str, torch.dtype, int]] = (),
+    shared: Workspace = _NONE,
     same: Sequence[tuple[int, int]] = (),
     largest: Mapping[str, float] = MappingProxyType({}),
 ) -> Callable[..., Any]:
     """A function of the arguments, for calls like this one; `never` where there is no quick way for it.
 
     launches: (launch, names of arrays and scalars whose addresses and values it takes, its parts on CUDA), in order.
-    guard: what must hold besides. partial: (name, dtype, elements) of memory that launches share. same: (position, position of
+    guard: what must hold besides. shared: where intermediates lie, of which none is in `made`. same: (position, position of
     an earlier argument) of those that are one tensor, which is one parameter of the function. largest: the size up to which
     finite values of a float are taken.
     """
@@ -212,10 +215,11 @@ def quick_call(
         "inf": math.inf, "generation": tuned.generation, "then": tuned.generation.value,
     }  # fmt: skip
     every = {a.name: _made(a, seen.results.get(a.name) or arrays[a.name]) for a in made}
-    every |= {name: Made((elements,), (1,), dtype) for name, dtype, elements in partial}
+    if shared.offsets:
+        every[_WORKSPACE] = Made((shared.size,), (1,), torch.uint8)
     apart = {*dict(same), *constants}
     compiled = _compiled(
-        function, every, launches, device, seen, tensor_guard.check, empty, guard, apart, again, largest
+        function, every, launches, device, seen, tensor_guard.check, empty, guard, apart, again, largest, shared
     )
     if compiled is not None:
         return compiled
@@ -263,6 +267,9 @@ def quick_call(
         scope |= {f"size{k}": own.shape, f"stride{k}": own.strides, f"dtype{k}": own.dtype}
         lines.append(f"r{k} = empty(size{k}, stride{k}, dtype{k})")
         addresses[name] = f"r{k}.data_ptr()"
+    if shared.offsets:
+        lines.append(f"w = {addresses[_WORKSPACE]}")
+        addresses |= {n: f"w + {offset}" for n, offset in shared.offsets.items()}
     for k, (launch, given, parts) in enumerate(launches):
         values = [addresses.get(n, local.get(n, "")) for n in given]
         if not isinstance(parts, cuda.LaunchParts):
@@ -304,7 +311,7 @@ def _again(args: tuple[Any, ...]) -> dict[int, int]:
 def _compiled(
     function: Function,
     made: Mapping[str, Made],
-    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], cuda.LaunchParts | HostParts | None]],
+    launches: Sequence[tuple[Callable[..., Any], tuple[str, ...], Parts | None]],
     device: torch.device,
     seen: Seen,
     check: Callable[..., bool],
@@ -313,6 +320,7 @@ def _compiled(
     apart: Set[int],
     again: Mapping[int, int],
     largest: Mapping[str, float],
+    shared: Workspace,
 ) -> Callable[..., Any] | None:
     """The quick call without Python between its steps; None where there is none. made: what it allocates, by name. again: of
     arguments that are the very tensor that an earlier one is, which; apart: positions of those that are no parameters of the
@@ -322,14 +330,15 @@ def _compiled(
     if not launches or any(parts is None for _, _, parts in launches):
         return None
     places = dict(zip(function.parameters, (k for k in range(len(args)) if k not in apart), strict=True))
-    where = {n: ("argument" if isinstance(args[k], torch.Tensor) else "number", k) for n, k in places.items()}
+    where = {n: Source("argument" if isinstance(args[k], torch.Tensor) else "number", k) for n, k in places.items()}
     fresh = [n for n in function.results if n in made]
     if len({*function.results}) < len(function.results):  # one twice
         return None
     if recorder is not None and fresh != [*function.results]:  # autograd would take an argument for another tensor
         return None
     order = [*fresh, *(n for n in made if n not in fresh)]
-    where |= {n: ("result", k) for k, n in enumerate(order)}
+    where |= {n: Source("result", k) for k, n in enumerate(order)}
+    where |= {n: replace(where[_WORKSPACE], offset=offset) for n, offset in shared.offsets.items()}
     returned = Returned(
         frozenset(places[a.name] for a in function.arrays if a.role == "inout"),
         again,

@@ -14,7 +14,7 @@ import torch
 
 from weft.check.found import Launched, Resources
 from weft.check.limits import TARGETS, Target, occupancy, refusals
-from weft.compiler import Analysis, Grouped, Launch, Where, arguments, cuda_source, grouped, launches
+from weft.compiler import Analysis, Grouped, Launch, Where, arguments, cuda_source, grouped, laid_out, launches
 from weft.compiler.boxes import tensor_map
 from weft.errors import CompileError
 from weft.loops.affine import evaluate
@@ -92,9 +92,13 @@ def simulate_call(executable: Executable, args: Sequence[Any], arch: str, seed: 
     check(analysis, bound)
     check_overlap(function, bound.tensors)
     check_joints(function, bound)
-    arrays = geometries(analysis, bound)
+    arrays = laid_out(analysis, geometries(analysis, bound), bound.names, machine_for(arch))
     memory = {name: _Array(tensor) for name, tensor in bound.tensors.items()}
     for array in made_arrays(analysis):
+        if array.role == "local" and array.fill is None:
+            geometry = arrays[array.name]
+            memory[array.name] = _partial(geometry.dtype, geometry.span(), geometry)
+            continue
         made = allocate(function, array, bound, device)
         if array.fill is None:
             fill_unwritten(made)

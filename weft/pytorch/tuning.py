@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from weft.compiler import Launch, Variant, cuda_source
+from weft.compiler import Launch, Variant, cuda_source, laid_out
 from weft.compiler.planning import candidates
 from weft.compiler.tuned import asking, keep
 from weft.errors import DeviceMismatch, NotDifferentiable
@@ -131,7 +131,8 @@ def _tuned(
     what: str, executable: Executable, args: tuple[Any, ...], device: torch.device, seconds: float, bar: Progress
 ) -> Tuned:
     analysis, bound = analysis_for(executable.specializable, executable.signature, args)
-    arrays, machine = geometries(analysis, bound), machine_on(device)
+    machine = machine_on(device)
+    arrays = laid_out(analysis, geometries(analysis, bound), bound.names, machine)
     arch = cuda.device_properties(device.index).arch
     nests = range(len(analysis.schedule.nests))
     options = {k: candidates(analysis, k, arrays, bound.names, machine) for k in nests}

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from weft.errors import DeviceMismatch, LaunchError
-from weft.runtime.slots import Frame, Slots
+from weft.runtime.slots import Frame, Given, Slots, pack
 
 _DEFAULT_SHARED = 48 * 1024  # bytes a block may have without asking for more
 _INVALID_CONTEXT = 201
@@ -86,6 +86,8 @@ class Driver:
         # Taking addresses as plain ints, four arguments cost 0.3 us to convert; cuLaunchKernel's eleven cost 1.1 us.
         self.launch_kernel = library.cuLaunchKernelEx
         self.launch_kernel.argtypes = [ctypes.c_void_p] * 4
+        self.clear: Callable[..., int] = library.cuMemsetD8Async
+        self.clear.argtypes = [ctypes.c_uint64, ctypes.c_uint8, ctypes.c_size_t, ctypes.c_void_p]
         # of a tensor map; None of drivers that have no such maps
         self.replace_address: Callable[..., int] | None = getattr(library, "cuTensorMapReplaceAddress", None)
         self._contexts: dict[int, int] = {}
@@ -463,6 +465,42 @@ class Launcher:
                 status = self._launch_kernel(frame.config_address, self._function, frame.parameters_address, None)
         if status:
             raise self.error(status)
+
+
+class Clearer:
+    """Sets so many bytes of memory to 0, in the order of the launches on a stream."""
+
+    def __init__(self, driver: Driver, device: int, count: int) -> None:
+        self._driver, self._device, self._count = driver, device, count
+
+    def launch(self, stream: int, address: int) -> None:
+        """On a stream (the driver's handle) of the device."""
+        driver, status = self._driver, _INVALID_CONTEXT
+        if driver.current_device() == self._device:
+            status = driver.clear(address, 0, self._count, stream)
+        if status == _INVALID_CONTEXT:
+            driver.enter(self._device)
+            with driver.on(self._device):
+                status = driver.clear(address, 0, self._count, stream)
+        if status:
+            self._failed(status)
+
+    def _failed(self, status: int, frame: object = None) -> None:
+        raise self._driver.error(status, f"{self._count} bytes of memory were not cleared")
+
+    def parts(self) -> ClearParts:
+        return ClearParts(self._driver.clear, pack([Given.POINTER, self._count]), self._failed)
+
+
+@dataclass(frozen=True)
+class ClearParts:
+    """What clearing memory consists of: `clear(address, 0, bytes, stream)`. slots: the address and the bytes. failed: what
+    raises the error of a status.
+    """
+
+    clear: Callable[..., int]
+    slots: Slots
+    failed: Callable[[int, object], None]
 
 
 @dataclass(frozen=True)

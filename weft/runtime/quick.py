@@ -10,18 +10,18 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from weft.errors import CompileError
 from weft.runtime import host
-from weft.runtime.cuda import LaunchParts
+from weft.runtime.cuda import ClearParts, LaunchParts
 from weft.runtime.guard import Guard
 from weft.runtime.host import HostParts
 
 ALIGNMENT = 31  # the bits of an address that a plan is made for
-_MOST, _MOST_SLOTS, _MOST_MAPS = 16, 64, 8
+_MOST, _MOST_LAUNCHES, _MOST_SLOTS, _MOST_MAPS = 16, 64, 64, 8
 MOST_WAYS = 8  # calls of different kinds that one function tries in turn
 _KINDS = {"argument": 0, "result": 1, "number": 2}
 _FLOAT, _TENSOR, _SAME, _AGAIN = range(4)
@@ -45,7 +45,12 @@ class _Given(ctypes.Structure):
 
 
 class _Map(ctypes.Structure):
-    _fields_ = (("kind", ctypes.c_int64), ("index", ctypes.c_int64), ("encoding", ctypes.c_ubyte * 128))
+    _fields_ = (
+        ("kind", ctypes.c_int64),
+        ("index", ctypes.c_int64),
+        ("offset", ctypes.c_int64),
+        ("encoding", ctypes.c_ubyte * 128),
+    )
 
 
 class _Launch(ctypes.Structure):
@@ -53,6 +58,7 @@ class _Launch(ctypes.Structure):
         ("launch", ctypes.c_void_p),
         ("function", ctypes.c_void_p),
         ("host", ctypes.c_void_p),
+        ("clear", ctypes.c_void_p),
         ("failed", ctypes.py_object),
         ("config", _Config),
         ("slots", ctypes.c_int64),
@@ -97,7 +103,7 @@ class _Call(ctypes.Structure):
         ("back", ctypes.c_int64 * _MOST),
         ("result", ctypes.py_object * 3 * _MOST),
         ("filled", ctypes.py_object * _MOST),
-        ("launch", _Launch * _MOST),
+        ("launch", _Launch * _MOST_LAUNCHES),
     )
 
 
@@ -123,13 +129,20 @@ class _Address(int):
 
 
 @dataclass(frozen=True)
-class QuickLaunch:
-    """parts: of the launch. given: for each slot given at launch, in order, ("argument" | "result" | "number", index): number
-    if it is the value of an argument.
-    """
+class Source:
+    """What a slot takes: the address of an argument or a result, `offset` bytes on, or the value of an argument."""
 
-    parts: LaunchParts | HostParts
-    given: tuple[tuple[str, int], ...]
+    kind: Literal["argument", "result", "number"]
+    index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class QuickLaunch:
+    """parts: of the launch. given: for each slot given at launch, in order."""
+
+    parts: LaunchParts | ClearParts | HostParts
+    given: tuple[Source, ...]
 
 
 @dataclass(frozen=True)
@@ -206,7 +219,7 @@ def make(
     A call that writes is like the one before only where what it writes lies apart from all else.
     """
     library = begin().result()
-    if library is None or len(arguments) > _MOST or len(results) > _MOST or len(launches) > _MOST:
+    if library is None or len(arguments) > _MOST or len(results) > _MOST or len(launches) > _MOST_LAUNCHES:
         return None
     if any(not isinstance(value, torch.Tensor) and type(value) not in (float, *_PLAIN) for value in arguments):
         return None
@@ -246,6 +259,9 @@ def make(
         own, parts = call.launch[k], item.parts
         if isinstance(parts, HostParts):
             own.host = ctypes.cast(parts.call, ctypes.c_void_p).value  # type: ignore[arg-type]
+        elif isinstance(parts, ClearParts):
+            own.clear = ctypes.cast(parts.clear, ctypes.c_void_p).value  # type: ignore[arg-type]
+            own.failed = parts.failed
         else:
             own.launch = ctypes.cast(parts.launch_kernel, ctypes.c_void_p).value  # type: ignore[arg-type]
             own.function, own.failed = parts.function, parts.failed
@@ -257,16 +273,17 @@ def make(
                 own.replace_address = ctypes.cast(parts.replace_address, ctypes.c_void_p).value  # type: ignore[arg-type]
             own.map_count = len(parts.boxes)
             for m, box in enumerate(parts.boxes):
-                kind, index = item.given[box.position]
+                source = item.given[box.position]
                 encoding = (ctypes.c_ubyte * 128).from_buffer_copy(box.encode(somewhere))
-                own.map[m] = _Map(_KINDS[kind], index, encoding)
+                own.map[m] = _Map(_KINDS[source.kind], source.index, source.offset, encoding)
         own.slots = len(parts.slots)
         ctypes.memmove(own.words, parts.slots.words, len(parts.slots.words))
-        for (slot, format_), (kind, index) in zip(parts.slots.given, item.given, strict=True):
-            if kind == "number" and call.argument[index] == _SAME:
-                struct.pack_into(f"={format_.value}", own.words, 8 * slot, arguments[index])
+        for (slot, format_), source in zip(parts.slots.given, item.given, strict=True):
+            if source.kind == "number" and call.argument[source.index] == _SAME:
+                struct.pack_into(f"={format_.value}", own.words, 8 * slot, arguments[source.index])
                 continue
-            own.given[own.given_count] = _Given(_KINDS[kind], slot, index)
+            own.words[slot] = source.offset
+            own.given[own.given_count] = _Given(_KINDS[source.kind], slot, source.index)
             own.given_count += 1
     return _quick(library, (_Made(call, guard, generation, launches),))
 

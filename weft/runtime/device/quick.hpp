@@ -46,11 +46,12 @@ object* PyCFunction_NewEx(method* definition, object* self, object* module);
 
 namespace weft {
 
-constexpr int most = 16;        // arguments, results, launches of a call
-constexpr int most_slots = 64;  // of a launch
+constexpr int most = 16;           // arguments of a call, or of a launch; results
+constexpr int most_launches = 64;  // of a call
+constexpr int most_slots = 64;     // of a launch
 constexpr int most_maps = 8;
-constexpr int most_ways = 8;    // calls of one function, of different kinds
-constexpr int equal = 2;        // Py_EQ
+constexpr int most_ways = 8;       // calls of one function, of different kinds
+constexpr int equal = 2;           // Py_EQ
 
 // The driver's CUlaunchConfig.
 struct LaunchConfig {
@@ -60,24 +61,27 @@ struct LaunchConfig {
     unsigned attribute_count;
 };
 
-// Slot `slot` of a launch takes the address of argument or result `index`, or the value of argument `index`.
+// Slot `slot` of a launch takes the address of argument or result `index`, as many bytes on as its word says, or the value of
+// argument `index`.
 struct Given {
     enum Kind : int64_t { ARGUMENT, RESULT, NUMBER } kind;
     int64_t slot, index;
 };
 
-// A tensor map of an argument or a result: the driver's encoding for another address.
+// A tensor map of what lies `offset` bytes behind an argument or a result: the driver's encoding for another address.
 struct Map {
-    int64_t kind, index;  // of Given
+    int64_t kind, index, offset;  // the former of Given
     unsigned char encoding[128];
 };
 
-// A kernel of the GPU, launched by the driver's `launch`; or, where `host` is set, a function of the CPU. failed: raises what a
-// status says, nullptr where a launch cannot fail.
+// A kernel of the GPU, launched by the driver's `launch`; or, where `host` is set, a function of the CPU; or, where `clear` is,
+// the driver's that sets memory to 0: its words are the address and the bytes. failed: raises what a status says, nullptr where
+// a launch cannot fail.
 struct Launch {
     int (*launch)(const LaunchConfig*, void* function, void** parameters, void** extra);
     void* function;
     int64_t (*host)(const void* slots, int threads);
+    int (*clear)(uint64_t address, unsigned char value, size_t bytes, void* stream);
     object* failed;
     LaunchConfig config;
     int64_t slots, given_count;
@@ -127,7 +131,7 @@ struct Call {
     int64_t back[most];  // what is returned: an argument, or below 0 the next that is made
     object* result[most][3];  // sizes, strides, dtype
     object* filled[most];  // with what, nullptr where nothing is
-    Launch launch[most];
+    Launch launch[most_launches];
 };
 
 // Calls of one function, tried in order.
@@ -407,22 +411,23 @@ inline object* run(const Call& call, object* const* arguments, ptrdiff_t count, 
         for (int g = 0; g < launch.given_count; ++g) {
             const Given& given = launch.given[g];
             if (given.kind == Given::NUMBER) std::memcpy(&words[given.slot], &numbers[given.index], sizeof(double));
-            else words[given.slot] = given.kind == Given::ARGUMENT ? addresses[given.index] : results[given.index];
+            else words[given.slot] += given.kind == Given::ARGUMENT ? addresses[given.index] : results[given.index];
         }
         for (int s = 0; s < launch.slots; ++s) parameters[s] = &words[s];
         for (int m = 0; m < launch.map_count && status == 0; ++m) {
             const Map& map = launch.map[m];
             std::memcpy(maps[m], map.encoding, sizeof map.encoding);
             const uint64_t address = map.kind == Given::ARGUMENT ? addresses[map.index] : results[map.index];
-            status = launch.replace_address(maps[m], reinterpret_cast<void*>(address));
+            status = launch.replace_address(maps[m], reinterpret_cast<void*>(address + map.offset));
             parameters[launch.slots + m] = maps[m];
         }
         if (status != 0) break;
         LaunchConfig config = launch.config;
         config.stream = reinterpret_cast<void*>(where);
         void* const state = PyEval_SaveThread();  // a full stream may wait for a callback that needs the interpreter
-        status = launch.host != nullptr ? launch.host(words, int(where)) != 0
-                                        : launch.launch(&config, launch.function, parameters, nullptr);
+        status = launch.host != nullptr    ? launch.host(words, int(where)) != 0
+                 : launch.clear != nullptr ? launch.clear(words[0], 0, words[1], config.stream)
+                                           : launch.launch(&config, launch.function, parameters, nullptr);
         PyEval_RestoreThread(state);
     }
     for (int64_t k = status == 0 ? own : 0; k < call.results; ++k) Py_DecRef(made[k]);
