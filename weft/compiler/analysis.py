@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from weft.errors import Location
 from weft.graph.beside import Columns
+from weft.graph.blocks import Blocks
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins
 from weft.graph.maps import Maps
@@ -46,7 +47,7 @@ class Lowered:
     outer: the same, of states that grow by outer products.
     columns: what the next nest folds, where the sweeps can do that too. refused: why it has none of them. chain: products whose
     results are folded again, of such. row_folds: products whose rows fold their results, as sweeps of these. wavefront: of two
-    loops in order; such a nest is nothing else.
+    loops in order; such a nest is nothing else. blocks: the graph of nests that are one launch; they are nothing else, too.
     """
 
     sweeps: Sweeps | None = None
@@ -61,6 +62,7 @@ class Lowered:
     chain: Chain | None = None
     row_folds: Sweeps | None = None
     wavefront: Wavefront | None = None
+    blocks: Blocks | None = None
 
     @property
     def multiplied(self) -> Sweeps | None:
@@ -74,6 +76,7 @@ class Analysis:
 
     assumed: pairs of sizes that are equal in the calls it is for. key: what the disk cache knows it by, and its sources.
     at_once: of the nests that store what the next one folds, or read the same points, both as one nest.
+    blocks: the first and the last of nests that may be one launch, and all of them as one nest, or why they are none.
     """
 
     schedule: Schedule
@@ -82,6 +85,7 @@ class Analysis:
     assumed: tuple[tuple[str, str], ...] = ()
     key: str = ""
     at_once: tuple[tuple[int, Analysis], ...] = ()
+    blocks: tuple[tuple[int, int, Analysis | Refused], ...] = ()
 
     @property
     def function(self) -> Function:
@@ -89,11 +93,17 @@ class Analysis:
 
     def known_by(self, key: str) -> Analysis:
         """The same with a key for the disk cache."""
-        return replace(self, key=key, at_once=tuple((k, own.known_by(f"{key} {k} at once")) for k, own in self.at_once))
+        at_once = tuple((k, own.known_by(f"{key} {k} at once")) for k, own in self.at_once)
+        blocks = (
+            (first, last, own.known_by(f"{key} {first} to {last}") if isinstance(own, Analysis) else own)
+            for first, last, own in self.blocks
+        )
+        return replace(self, key=key, at_once=at_once, blocks=tuple(blocks))
 
 
 def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> Analysis:
     """The analysis of a function (its first half of the road)."""
+    from weft.compiler.blocks import runs_as_blocks
     from weft.graph.beside import columns
     from weft.loops.analyze import requirements, schedule
     from weft.plan.arguments import nest_arrays
@@ -105,7 +115,10 @@ def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> An
             others = (*scheduled.nests[:k], *scheduled.nests[k + 2 :])
             elsewhere = frozenset(a.name for n in others for a in nest_arrays(scheduled.function, n))
             lowered[k] = replace(one, columns=columns(scheduled.function, one.sweeps, after.sweeps, elsewhere))
-    return Analysis(scheduled, requirements(function), tuple(lowered), assumed, at_once=tuple(_at_once(scheduled, lowered)))
+    return Analysis(
+        scheduled, requirements(function), tuple(lowered), assumed, at_once=tuple(_at_once(scheduled, lowered)),
+        blocks=tuple(runs_as_blocks(scheduled)),
+    )  # fmt: skip
 
 
 def _at_once(scheduled: Schedule, lowered: Sequence[Lowered]) -> Iterator[tuple[int, Analysis]]:

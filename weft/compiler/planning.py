@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from weft.compiler.analysis import Analysis
 from weft.compiler.apart import Repeated, repeated, skewed
+from weft.compiler.blocks import block_launches
 from weft.compiler.cost import seconds_of
 from weft.compiler.guards import guard_of
 from weft.compiler.kernels import shared_launches, whole_launches
@@ -53,7 +54,8 @@ def launches(
     if leaning is None:
         leaning = leaning_of(analysis, nest, names, machine)
     where = Where(analysis, arrays, path=str(nest), machine=machine, leaning=leaning, first=nest == 0)
-    return _launches(where, nest, names, _DEEPEST)
+    together = block_launches(where, nest, names, lambda k: _launches(where, k, names, _DEEPEST))
+    return _launches(where, nest, names, _DEEPEST) if together is None else together
 
 
 def candidates(
