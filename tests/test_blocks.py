@@ -13,6 +13,7 @@ import torch
 
 import weft
 from weft.compiler.analysis import Analysis
+from weft.compiler.blocks import runs_as_blocks
 from weft.graph import BlockGraph, KernelGraph
 from weft.graph.blocks import Blocks
 from weft.loops.types import FLOAT16, FLOAT32, ScalarType
@@ -111,7 +112,7 @@ def normed_attention(q, k, v):  # type: ignore[no-untyped-def]
 
 
 def blocks_of(kernel: weft.Kernel, *specs: str) -> Blocks:
-    (found,) = examine(kernel, specs).analysis.blocks
+    (found,) = runs_as_blocks(examine(kernel, specs).analysis)
     assert isinstance(found[2], Analysis) and found[2].lowered[0].blocks is not None
     return found[2].lowered[0].blocks
 

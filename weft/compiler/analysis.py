@@ -76,7 +76,6 @@ class Analysis:
 
     assumed: pairs of sizes that are equal in the calls it is for. key: what the disk cache knows it by, and its sources.
     at_once: of the nests that store what the next one folds, or read the same points, both as one nest.
-    blocks: the first and the last of nests that may be one launch, and all of them as one nest, or why they are none.
     """
 
     schedule: Schedule
@@ -85,7 +84,6 @@ class Analysis:
     assumed: tuple[tuple[str, str], ...] = ()
     key: str = ""
     at_once: tuple[tuple[int, Analysis], ...] = ()
-    blocks: tuple[tuple[int, int, Analysis | Refused], ...] = ()
 
     @property
     def function(self) -> Function:
@@ -93,17 +91,11 @@ class Analysis:
 
     def known_by(self, key: str) -> Analysis:
         """The same with a key for the disk cache."""
-        at_once = tuple((k, own.known_by(f"{key} {k} at once")) for k, own in self.at_once)
-        blocks = (
-            (first, last, own.known_by(f"{key} {first} to {last}") if isinstance(own, Analysis) else own)
-            for first, last, own in self.blocks
-        )
-        return replace(self, key=key, at_once=at_once, blocks=tuple(blocks))
+        return replace(self, key=key, at_once=tuple((k, own.known_by(f"{key} {k} at once")) for k, own in self.at_once))
 
 
 def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> Analysis:
     """The analysis of a function (its first half of the road)."""
-    from weft.compiler.blocks import runs_as_blocks
     from weft.graph.beside import columns
     from weft.loops.analyze import requirements, schedule
     from weft.plan.arguments import nest_arrays
@@ -115,10 +107,7 @@ def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> An
             others = (*scheduled.nests[:k], *scheduled.nests[k + 2 :])
             elsewhere = frozenset(a.name for n in others for a in nest_arrays(scheduled.function, n))
             lowered[k] = replace(one, columns=columns(scheduled.function, one.sweeps, after.sweeps, elsewhere))
-    return Analysis(
-        scheduled, requirements(function), tuple(lowered), assumed, at_once=tuple(_at_once(scheduled, lowered)),
-        blocks=tuple(runs_as_blocks(scheduled)),
-    )  # fmt: skip
+    return Analysis(scheduled, requirements(function), tuple(lowered), assumed, at_once=tuple(_at_once(scheduled, lowered)))
 
 
 def _at_once(scheduled: Schedule, lowered: Sequence[Lowered]) -> Iterator[tuple[int, Analysis]]:

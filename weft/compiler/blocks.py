@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from weft.plan.arguments import nest_arrays
 from weft.plan.block import BlockPlan, Pinned, plan_block
 from weft.plan.extents import extents_of
 from weft.plan.facts import facts_of
+from weft.runtime import cache
 
 # What part of the time of separate launches one may take at the most; what each of these takes at the least, among others; what
 # these multiply by tensor cores in a second. (Measured on an H200.)
@@ -42,21 +44,50 @@ def runs(schedule: Schedule) -> Iterator[tuple[int, int]]:
         first = k + 1
 
 
-def runs_as_blocks(schedule: Schedule) -> Iterator[tuple[int, int, Analysis | Refused]]:
-    """Runs of nests as one nest each, or why they are none."""
+# The first and the last of nests, and all of them as one nest, or why they are none.
+Run = tuple[int, int, Analysis | Refused]
+_runs: dict[int, tuple[Analysis, tuple[Run, ...]]] = {}  # the analysis is kept, so that its id stays its own
+
+
+def runs_as_blocks(analysis: Analysis) -> tuple[Run, ...]:
+    """The nests that may be one launch. From the disk cache where it is there: only calls on a GPU ask for it."""
+    known = _runs.get(id(analysis))
+    if known is None:
+        found: tuple[Run, ...] = ()
+        if any(True for _ in runs(analysis.schedule)):
+            key = cache.key("blocks", analysis.key) if analysis.key else ""
+            kept = cache.load(key) if key else None
+            found = _recalled(kept) if kept is not None else tuple(_as_blocks(analysis))
+            if key and kept is None:
+                cache.store(key, pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL))
+        known = _runs[id(analysis)] = analysis, found
+    return known[1]
+
+
+def _recalled(kept: bytes) -> tuple[Run, ...]:
+    try:
+        found = pickle.loads(kept)
+    except Exception:  # written by another Python: nests are launches of their own
+        return ()
+    return found if isinstance(found, tuple) else ()
+
+
+def _as_blocks(analysis: Analysis) -> Iterator[Run]:
     from weft.graph.blocks import blocks
     from weft.graph.build import build
     from weft.graph.needs import refuse_unused
     from weft.loops.together import together
 
+    schedule = analysis.schedule
     for first, last in runs(schedule):
+        key = f"{analysis.key} {first} to {last}" if analysis.key else ""
         nest = together(schedule.nests[first : last + 1])
         own = replace(schedule, nests=(nest,))
         try:
             refuse_unused(schedule.function, nest)
             found = blocks(build(own, nest), schedule.function)
             if len(found.folds) > 1:
-                yield first, last, Analysis(own, (), (Lowered(blocks=found),))
+                yield first, last, Analysis(own, (), (Lowered(blocks=found),), key=key)
         except NotTiles as no:
             if last > first or schedule.function.tiles:
                 yield first, last, Refused(no.why, no.where, no.remedy)
@@ -72,7 +103,7 @@ Separate = Callable[[int], tuple[Launch, ...]]
 
 def block_launches(where: Where, nest: int, names: Mapping[str, int], separate: Separate) -> tuple[Launch, ...] | None:
     """The launch of the nests of which this one is, none where it is not the first of these; None where they are separate."""
-    found = next((run for run in where.analysis.blocks if run[0] <= nest <= run[1]), None)
+    found = next((run for run in runs_as_blocks(where.analysis) if run[0] <= nest <= run[1]), None)
     if found is None or where.steps or where.ranges or where.leaning.apart:
         return None
     first, last, analysis = found
@@ -86,7 +117,7 @@ def block_launches(where: Where, nest: int, names: Mapping[str, int], separate: 
 
 def why_apart(where: Where, nest: int, names: Mapping[str, int]) -> str:
     """Why a nest is a launch by itself, and not one with those after it; "" where nobody would expect that."""
-    found = next((run for run in where.analysis.blocks if run[0] == nest), None)
+    found = next((run for run in runs_as_blocks(where.analysis) if run[0] == nest), None)
     if found is None or where.steps or where.ranges:
         return ""
     first, last, analysis = found
