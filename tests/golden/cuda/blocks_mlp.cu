@@ -2,7 +2,7 @@
 #include "weft/team.cuh"
 #include "weft/dependent.cuh"
 
-// test_blocks.py:38: def mlp(x, w1, w2):  # type: ignore[no-untyped-def]
+// kernels_of_blocks.py:10: def mlp(x, w1, w2):  # type: ignore[no-untyped-def]
 extern "C" __global__ void __launch_bounds__(128) mlp_1(
     const weft::float16* __restrict__ x,
     const weft::float16* __restrict__ w1,
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(128) mlp_1(
     auto* const x_tile = reinterpret_cast<weft::BlockTile<weft::float16, 32, 64>*>(memory + 16384);
     auto* const w2_tile = reinterpret_cast<weft::BlockTile<weft::float16, 128, 64>*>(memory + 20480);
     auto* const acc_2_factor_tile = reinterpret_cast<weft::BlockTile<weft::float16, 32, 128>*>(memory + 36864);
-    // test_blocks.py:45: acc += x[i, k] * w1[k, j]
+    // kernels_of_blocks.py:17: acc += x[i, k] * w1[k, j]
     #pragma unroll
     for (int p = threadIdx.x; p < 1024; p += 128) {
         const int line = p / 16, at = p % 16 * 8;
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(128) mlp_1(
         const int64_t j = at;
         w1_tile->copy<8>(line, at, w1 + k * w1_stride_0 + j, true);
     }
-    // test_blocks.py:45: acc += x[i, k] * w1[k, j]
+    // kernels_of_blocks.py:17: acc += x[i, k] * w1[k, j]
     #pragma unroll
     for (int p = threadIdx.x; p < 256; p += 128) {
         const int line = p / 8, at = p % 8 * 8;
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(128) mlp_1(
         const int64_t k = at;
         x_tile->copy<8>(line, at, x + i * x_stride_0 + k, i < rows);
     }
-    // test_blocks.py:52: acc += h[i, j] * w2[j, n]
+    // kernels_of_blocks.py:24: acc += h[i, j] * w2[j, n]
     #pragma unroll
     for (int p = threadIdx.x; p < 1024; p += 128) {
         const int line = p / 8, at = p % 8 * 8;
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(128) mlp_1(
     weft::wait_copies<0>();
     __syncthreads();
     float acc_sums[2][4][4] = {};
-    // test_blocks.py:44: for k in range(width):
+    // kernels_of_blocks.py:16: for k in range(width):
     weft::multiply_tiles<weft::float16, 64, true, false>(acc_sums, *x_tile, *w1_tile, 0, warp % 4 * 32);
     #pragma unroll
     for (int f = 0; f < 4; ++f) {
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(128) mlp_1(
             if (i < rows) {
                 #pragma unroll
                 for (int v = 0; v < 2; ++v) {
-                    // test_blocks.py:51: for j in range(w1.shape[1]):
+                    // kernels_of_blocks.py:23: for j in range(w1.shape[1]):
                     const float acc_2_factor = weft::round_float16(weft::gelu(acc_sums[f / 2][g][f % 2 * 2 + v]));
                     acc_2_factor_made[v] = acc_2_factor;
                 }
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(128) mlp_1(
     }
     __syncthreads();
     float acc_2_sums[2][2][4] = {};
-    // test_blocks.py:51: for j in range(w1.shape[1]):
+    // kernels_of_blocks.py:23: for j in range(w1.shape[1]):
     weft::multiply_tiles<weft::float16, 128, true, false>(acc_2_sums, *acc_2_factor_tile, *w2_tile, 0, warp % 4 * 16);
     #pragma unroll
     for (int f = 0; f < 4; ++f) {
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(128) mlp_1(
                 for (int v = 0; v < 2; ++v) {
                     y_made[v] = acc_2_sums[f / 2][g][f % 2 * 2 + v];
                 }
-                // test_blocks.py:53: y[i, n] = acc
+                // kernels_of_blocks.py:25: y[i, n] = acc
                 weft::store<2>(y + i * y_stride_0 + n, y_made);
             }
         }
