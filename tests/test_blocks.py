@@ -164,7 +164,7 @@ def test_a_grid_that_is_given_by_hand(sizes: tuple[int, ...], arch: str) -> None
     "function, tiles, specs",
     [
         (mlp, [("y", 0, "grid", 2)], ("bfloat16[19,33]", "bfloat16[33,21]", "bfloat16[21,35]")),
-        (mlp, [("y", 0, "grid", 3), ("h", 1, "turns", 2)], ("float16[40,48]", "float16[48,64]", "float16[64,24]")),
+        (mlp, [("y", 0, "grid", 3), ("w2", 0, "turns", 2)], ("float16[40,48]", "float16[48,64]", "float16[64,24]")),
         (mlp, [("y", 0, "grid", 19)], ("float32[19,33]", "float32[33,21]", "float32[21,35]")),  # no tensor cores
         (two_norms, [("x", 0, "grid", 5)], ("bfloat16[5,512]", "float32[512]")),
         (two_norms, [("x", 0, "grid", 1), ("x", 1, "turns", 4)], ("float32[3,301]", "float32[301]")),
@@ -212,5 +212,5 @@ def test_explain_says_how_and_why_not() -> None:
 
 
 def test_the_text_of_two_products(golden: Callable[[str, str], None]) -> None:
-    kernel = weft.kernel(mlp, tiles=[("y", 0, "grid", 4), ("h", 1, "turns", 4)])
+    kernel = weft.kernel(mlp, tiles=[("y", 0, "grid", 4), ("w2", 0, "turns", 4)])
     golden("cuda/blocks_mlp.cu", kernel.source("float16[100,64]", "float16[64,128]", "float16[128,64]", arch="sm_90a"))

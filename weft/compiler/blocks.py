@@ -138,8 +138,8 @@ def planned(where: Where, analysis: Analysis, names: Mapping[str, int], separate
     if key not in _known:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        pinned = pinned_of(analysis, names)
         try:
+            pinned = pinned_of(analysis, names)
             plan = plan_block(analysis.function, lowered.blocks, facts, names, where.machine, pinned)
             slower = pinned is None and plan.seconds > GAIN * apart(where, analysis, names, separate())
             _known[key] = analysis, NotTiles("separate launches are quicker") if slower else plan
@@ -149,7 +149,7 @@ def planned(where: Where, analysis: Analysis, names: Mapping[str, int], separate
 
 
 def pinned_of(analysis: Analysis, names: Mapping[str, int]) -> Pinned | None:
-    """The cuts that the program asks for, of the axes that are subscripts of its arrays there."""
+    """The cuts that the program asks for, of the axes that are subscripts of its arrays there. Raises NotTiles."""
     blocks = analysis.lowered[0].blocks
     assert blocks is not None
     if not analysis.function.tiles:
@@ -157,6 +157,8 @@ def pinned_of(analysis: Analysis, names: Mapping[str, int]) -> Pinned | None:
     extents = extents_of(blocks.axes, names)
     found: dict[str, dict[str, int]] = {"grid": {}, "turns": {}}
     for array, dim, by, parts in analysis.function.tiles:
+        if array not in blocks.arrays:
+            raise NotTiles(f"{array} is no array that they read or write in memory, so no tiles of it can be asked for")
         for item in (*blocks.graph.values, *blocks.graph.writes):
             at = item.index[dim] if isinstance(item, Read | Write) and item.array == array else None
             if isinstance(at, Ref) and at.type == INT64 and at.name in blocks.axes:
