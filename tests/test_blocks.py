@@ -13,6 +13,7 @@ import torch
 
 import weft
 from tests.kernels_of_blocks import mlp, normed_attention, two_norms
+from weft.compiler import launches
 from weft.compiler.analysis import Analysis
 from weft.compiler.blocks import runs_as_blocks
 from weft.graph import BlockGraph, KernelGraph
@@ -21,6 +22,7 @@ from weft.loops.types import FLOAT16, FLOAT32, ScalarType
 from weft.plan.block import BlockPlan, Tile
 from weft.plan.fusion import chains, stages
 from weft.plan.layouts import Layout, Walk, laid_out, moved
+from weft.plan.leaning import LEANINGS
 from weft.plan.order import Task, levels, peak
 from weft.pytorch.inspection import examine
 
@@ -200,6 +202,14 @@ def test_small_products_are_one_launch_and_large_ones_are_not() -> None:
     large = plans(kernel, "bfloat16[8192,4096]", "bfloat16[4096,4096]", "bfloat16[4096,4096]")
     assert [type(p) for p in small] == [BlockPlan]
     assert len(large) > 1 and not any(isinstance(p, BlockPlan) for p in large)
+
+
+def test_nests_of_one_launch_lean_together() -> None:
+    """Measuring plans of one nest leaves none of the others out."""
+    found = examine(weft.kernel(mlp), ("bfloat16[256,256]", "bfloat16[256,64]", "bfloat16[64,256]"))
+    for leaning in LEANINGS:
+        first, second = (launches(found.analysis, k, found.arrays, found.names, leaning=leaning) for k in range(2))
+        assert isinstance(first[0].variant.plan, BlockPlan) and second == ()
 
 
 def test_explain_says_how_and_why_not() -> None:

@@ -104,10 +104,11 @@ Separate = Callable[[int], tuple[Launch, ...]]
 def block_launches(where: Where, nest: int, names: Mapping[str, int], separate: Separate) -> tuple[Launch, ...] | None:
     """The launch of the nests of which this one is, none where it is not the first of these; None where they are separate."""
     found = next((run for run in runs_as_blocks(where.analysis) if run[0] <= nest <= run[1]), None)
-    if found is None or where.steps or where.ranges or where.leaning.apart:
+    if found is None or where.steps or where.ranges:
         return None
     first, last, analysis = found
-    if isinstance(analysis, Refused):
+    alone = first == last and where.leaning.apart  # several nests lean together, or one of them would be left out
+    if isinstance(analysis, Refused) or alone:
         return None
     plan = planned(where, analysis, names, lambda: sum(len(separate(k)) for k in range(first, last + 1)))
     if isinstance(plan, NotTiles):
