@@ -2302,6 +2302,60 @@ extern "C" __global__ void __launch_bounds__(256) byte_tile(const int8_t* x, int
 )
 
 
+def _block_tiles(left_along: bool, right_along: bool) -> DeviceKernel:
+    """c [32, 32] = the product of a [32, 48] and b [32, 48], each in lines along points or rows, shifted or swizzled."""
+    flags = ["true" if f else "false" for f in (left_along, right_along)]
+    tiles = ["32, 48" if f else "48, 32" for f in (left_along, right_along)]
+    name = f"block_tiles_{flags[0]}_{flags[1]}"
+
+    def brought(tile: str, array: str, along: bool) -> str:
+        packets = 6 if along else 4
+        return f"""
+    for (int p = threadIdx.x; p < 192; p += 64)
+        {tile}.copy<8>(p / {packets}, p % {packets} * 8, {array} + p * 8, true);"""
+
+    return DeviceKernel(
+        name,
+        f"""
+#include "weft/block.cuh"
+
+extern "C" __global__ void __launch_bounds__(64) {name}(const weft::float16* a, const weft::float16* b, float* c, int32_t* n) {{
+    __shared__ weft::BlockTile<weft::float16, {tiles[0]}> left;
+    __shared__ weft::BlockTile<weft::float16, {tiles[1]}> right;
+    __shared__ weft::BlockTile<float, 32, 32> result;
+    {brought("left", "a", left_along)}{brought("right", "b", right_along)}
+    weft::commit_copies();
+    weft::wait_copies<0>();
+    __syncthreads();
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    float sums[1][4][4] = {{}};
+    weft::multiply_tiles<weft::float16, 48, {flags[0]}, {flags[1]}>(sums, left, right, warp * 16, 0);
+    for (int f = 0; f < 2; ++f)
+        for (int g = 0; g < 4; ++g) {{
+            const float pair[2] = {{sums[0][g][2 * f], sums[0][g][2 * f + 1]}};
+            result.put<2>(warp * 16 + f * 8 + lane / 4, g * 8 + lane % 4 * 2, pair);
+        }}
+    __syncthreads();
+    for (int p = threadIdx.x; p < 256; p += 64) {{
+        float run[4];
+        weft::unpack(result.fetch<4>(p / 8, p % 8 * 4), run);
+        for (int v = 0; v < 4; ++v) c[p * 4 + v] = run[v];
+        if (result.at(p / 8, p % 8 * 4) != run[0]) __trap();
+    }}
+    if (threadIdx.x == 0) n[0] = int32_t(weft::tiles<16>(33));
+}}
+""",
+        lambda generator: tuple(
+            whole(generator, *((32, 48) if f else (48, 32)), dtype=np.float16) for f in (left_along, right_along)
+        ),
+        lambda a, b: (
+            (a if left_along else a.T).astype(np.float32) @ (b.T if right_along else b).astype(np.float32),
+            np.array([3], np.int32),
+        ),
+        block=(64, 1, 1),
+    )
+
+
 def _matrix_tiles(by_warpgroup: bool, left_along: bool, right_along: bool) -> DeviceKernel:
     """c [64, 64] = the product of a [64, 72] and b [64, 72], each stored along its points or along its rows."""
     flags = ["true" if f else "false" for f in (left_along, right_along)]
@@ -2445,5 +2499,6 @@ KERNELS: tuple[DeviceKernel, ...] = (
     OPERAND_TILES,
     *DOUBLE_TILES.values(),
     BYTE_TILE,
+    *(_block_tiles(*flags) for flags in product((False, True), repeat=2)),
     *(_matrix_tiles(*flags) for flags in product((False, True), repeat=3)),
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from weft.errors import Location
 from weft.graph.beside import Columns
+from weft.graph.blocks import Blocks
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins
 from weft.graph.maps import Maps
@@ -46,7 +47,7 @@ class Lowered:
     outer: the same, of states that grow by outer products.
     columns: what the next nest folds, where the sweeps can do that too. refused: why it has none of them. chain: products whose
     results are folded again, of such. row_folds: products whose rows fold their results, as sweeps of these. wavefront: of two
-    loops in order; such a nest is nothing else.
+    loops in order; such a nest is nothing else. blocks: the graph of nests that are one launch; they are nothing else, too.
     """
 
     sweeps: Sweeps | None = None
@@ -61,6 +62,7 @@ class Lowered:
     chain: Chain | None = None
     row_folds: Sweeps | None = None
     wavefront: Wavefront | None = None
+    blocks: Blocks | None = None
 
     @property
     def multiplied(self) -> Sweeps | None:

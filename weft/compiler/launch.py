@@ -12,6 +12,7 @@ from weft.loops.schedule import Axis, Nest
 from weft.loops.steps import Ranges
 from weft.loops.types import ScalarType
 from weft.plan.arguments import Facts
+from weft.plan.block import BlockPlan
 from weft.plan.box import Box
 from weft.plan.chain import ChainPlan
 from weft.plan.facts import Geometry
@@ -40,8 +41,8 @@ class Variant:
     nest: int
     facts: Facts
     plan: (
-        ChainPlan | FoldPlan | JoinPlan | MapPlan | OuterPlan | ProductPlan | RecurrencePlan | ScanPlan | StatePlan | ThreadPlan
-        | WavefrontPlan
+        BlockPlan | ChainPlan | FoldPlan | JoinPlan | MapPlan | OuterPlan | ProductPlan | RecurrencePlan | ScanPlan | StatePlan
+        | ThreadPlan | WavefrontPlan
     )
     overlaps: bool = False
     first: bool = False

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from weft.compiler.analysis import Analysis
 from weft.compiler.apart import Repeated, repeated, skewed
+from weft.compiler.blocks import block_launches
 from weft.compiler.cost import seconds_of
 from weft.compiler.guards import guard_of
 from weft.compiler.kernels import shared_launches, whole_launches
@@ -38,6 +39,11 @@ _DEEPEST = 4  # how often a nest is taken apart
 _MOST_BYTES = 1 << 33  # of memory that its parts share
 
 
+def _planned(where: Where, nest: int) -> Where:
+    """Where a nest stands by itself, as planned: nests that may be one launch are asked one by one, and say the same."""
+    return replace(where, path=str(nest), first=nest == 0, leaning=PLANNED)
+
+
 @deep
 def launches(
     analysis: Analysis,
@@ -53,7 +59,8 @@ def launches(
     if leaning is None:
         leaning = leaning_of(analysis, nest, names, machine)
     where = Where(analysis, arrays, path=str(nest), machine=machine, leaning=leaning, first=nest == 0)
-    return _launches(where, nest, names, _DEEPEST)
+    together = block_launches(where, nest, names, lambda k: _launches(_planned(where, k), k, names, _DEEPEST))
+    return _launches(where, nest, names, _DEEPEST) if together is None else together
 
 
 def candidates(

@@ -8,6 +8,7 @@ from weft.compiler.analysis import Analysis
 from weft.compiler.launch import Variant
 from weft.graph.chains import by_rows
 from weft.plan.arguments import Facts, Slot, slots
+from weft.plan.block import BlockPlan
 from weft.plan.chain import ChainPlan
 from weft.plan.fold import FoldPlan
 from weft.plan.join import JoinPlan
@@ -74,6 +75,12 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
 
     nest = analysis.schedule.nests[variant.nest]
     around = Dependence(awaits=variant.overlaps, allows=variant.overlaps and not variant.crowded, ahead=not variant.first)
+    if isinstance(variant.plan, BlockPlan):
+        from weft.emit.blocks import emit as emit_blocks
+
+        blocks = analysis.lowered[variant.nest].blocks
+        assert blocks is not None
+        return emit_blocks(analysis.function, nest, blocks, variant.plan, variant.facts, around)
     if isinstance(variant.plan, ScanPlan):
         from weft.emit.scans import emit as emit_scans
 

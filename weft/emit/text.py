@@ -83,6 +83,10 @@ class Writer:
         """Put a line at a mark, at the current depth."""
         self._lines.insert(at, self._indent * self._depth + text)
 
+    def drop(self, at: int) -> None:
+        """Leave out the line at a mark."""
+        del self._lines[at]
+
     def text(self) -> str:
         return "\n".join(self._lines) + "\n"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from weft.compiler import Launch
 from weft.emit import entries
 from weft.emit.names import kernel_entry
+from weft.graph.blocks import Blocks
 from weft.graph.chains import Chain
 from weft.graph.joins import Joins, Points
 from weft.graph.maps import Course, read_at_need
@@ -21,6 +22,7 @@ from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Fold, Map, Moved, Read, Scan, Value, Write, names_of, uses, uses_of_write
 from weft.loops.ir import Expr, free_names
 from weft.loops.show import renamed, user_names
+from weft.plan.block import BlockPlan
 from weft.plan.chain import ChainPlan
 from weft.plan.extents import extents_of
 from weft.plan.fold import FoldPlan, held_reads, steps
@@ -70,6 +72,8 @@ def drawn(launch: Launch, numbers: Mapping[str, int]) -> Drawn | None:
             return None  # what packs operands, or combines parts
         found = plan.arranged(lowered.multiplied)
         made, axes, homed = found.sweeps.values, dict(found.sweeps.axes), _of_products(found, plan)
+    elif isinstance(plan, BlockPlan) and lowered.blocks is not None:
+        made, axes, homed = lowered.blocks.graph.values, lowered.blocks.axes, _of_blocks(lowered.blocks, plan)
     elif isinstance(plan, ChainPlan) and lowered.chain is not None:
         if launch.entry != entries.of_chained_products(launch.nest, plan):
             return None  # what combines parts, or tells that none is there
@@ -206,6 +210,19 @@ def _of_products(found: Products, plan: ProductPlan) -> Iterator[_Homed]:
             yield _Homed(v, "shared memory, by tiles" if tiled else "registers")
     for w in found.sweeps.last:
         yield _Homed(w, f"memory, {plan.vector} together" if plan.vector > 1 else "memory")
+
+
+def _of_blocks(found: Blocks, plan: BlockPlan) -> Iterator[_Homed]:
+    kept = {t.value: t for t in plan.tiles}
+    for v in found.graph.values:
+        tile = next((kept[n] for n in names_of(v) if n in kept), None)
+        home = "registers"
+        if isinstance(v, Fold):
+            home = "fragments of warps" if v.results[0] in found.multiplied else "a state a thread, then of lanes"
+        copied = f"copied to shared memory at {tile.offset}" if tile and isinstance(v, Read) else ""
+        yield _Homed(v, copied or (f"{home}, then shared memory at {tile.offset}" if tile else home))
+    for w in found.graph.writes:
+        yield _Homed(w, "memory")
 
 
 def _of_chain(found: Chain, plan: ChainPlan) -> Iterator[_Homed]:

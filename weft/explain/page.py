@@ -215,7 +215,7 @@ def _plan(explained: Explained) -> Iterator[str]:
     for launch in explained.launches:
         if len(explained.launches) > 1:
             yield f"<h2>{escape(launch.nest.name)}</h2>"
-        yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in plan_lines(launch)) + "</ul>"
+        yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in plan_lines(launch, explained.numbers)) + "</ul>"
         if values := value_lines(launch, explained.numbers):
             yield "<pre>" + escape("\n".join(values)) + "</pre>"
     if memory := memory_lines(explained.shared, explained.found.function, len(explained.launches)):

@@ -6,8 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from weft.compiler import Launch
+from weft.compiler.blocks import why_apart
 from weft.emit import entries
 from weft.emit.names import kernel_entry
+from weft.explain.blocked import blocked_line, blocked_lines
 from weft.explain.drawn import drawn
 from weft.explain.words import wrapped
 from weft.graph.outer_states import OuterStates
@@ -16,6 +18,7 @@ from weft.graph.tile import Read
 from weft.loops.ir import Expr, Load, substitute
 from weft.loops.show import renamed, show_expr, user_names
 from weft.loops.types import FLOAT32, FLOATS8, INT32, INT64
+from weft.plan.block import BlockPlan
 from weft.plan.chain import RUN_OF_PARTS, ChainPlan, sharing_of
 from weft.plan.fold import FoldPlan
 from weft.plan.join import BinsPlan, JoinPlan, PointsPlan, RowsPlan, SortPlan, join_steps
@@ -32,9 +35,15 @@ from weft.plan.wavefront import WavefrontPlan
 _WIDEST = 48  # letters of a value beside which its home stands
 
 
-def plan_lines(launch: Launch) -> list[str]:
-    """How a nest runs on a GPU."""
-    return [*([f"launched {each}, in order"] if (each := _each(launch)) else []), *_kernel_lines(launch)]
+def plan_lines(launch: Launch, numbers: Mapping[str, int]) -> list[str]:
+    """How a nest runs on a GPU. numbers: the values of sizes and integers."""
+    each = [f"launched {each}, in order"] if (each := _each(launch)) else []
+    assert launch.where is not None
+    alone = isinstance(launch.variant.plan, BlockPlan)
+    why = "" if alone else why_apart(launch.where, launch.variant.nest, numbers)
+    names = user_names(launch.where.analysis.function)
+    told = [f"not one launch, whose blocks keep what they tell each other: {renamed(why, names)}"] if why else []
+    return [*each, *_kernel_lines(launch), *told]
 
 
 def value_lines(launch: Launch, numbers: Mapping[str, int]) -> list[str]:
@@ -98,6 +107,10 @@ def _kernel_lines(launch: Launch) -> list[str]:
         if not plan.order:
             return ["one thread does it all: no loop outside is parallel", grid]
         return [f"a thread for each ({', '.join(plan.order)})" + (f", since {why}" if why else ""), grid]
+    if isinstance(plan, BlockPlan):
+        found = where.analysis.lowered[launch.variant.nest].blocks
+        assert found is not None
+        return [*blocked_lines(found, plan, user_names(where.analysis.function)), grid]
     if isinstance(plan, WavefrontPlan):
         return [*_in_steps(launch, plan), grid]
     if isinstance(plan, FoldPlan):
@@ -509,6 +522,9 @@ def plan_line(launches: Sequence[Launch]) -> str:
         if isinstance(plan, ThreadPlan):
             each, alone = ("a block", "one block") if plan.shared else ("a thread", "one thread")
             how = f"{each} for each ({', '.join(plan.order)})" if plan.order else f"{alone} does it all"
+        elif isinstance(plan, BlockPlan):
+            assert launch.where is not None
+            how = blocked_line(plan, user_names(launch.where.analysis.function))
         elif isinstance(plan, WavefrontPlan):
             how = "a thread a row, some steps behind the row before"
         elif isinstance(plan, FoldPlan):

@@ -36,7 +36,7 @@ def detailed(explained: Explained) -> str:
     lines += ["", "The program that runs", *_indented(explained.program)]
     for launch in explained.launches:
         several = f" of {launch.nest.name}" if len(explained.launches) > 1 else ""
-        lines += ["", f"Plan{several} on a GPU", *(f"  {line}" for line in plan_lines(launch))]
+        lines += ["", f"Plan{several} on a GPU", *(f"  {line}" for line in plan_lines(launch, explained.numbers))]
         values = value_lines(launch, explained.numbers)
         lines += ["", *(f"  {line}".rstrip() for line in values)] if values else []
     memory = memory_lines(explained.shared, explained.found.function, len(explained.launches))

@@ -403,6 +403,10 @@ class Assumption:
     loops: tuple[str, ...]
 
 
+# (array, axis, by what, parts): the grid, or the turns of a block, cut an axis of an array into so many parts.
+Tiles = tuple[tuple[str, int, Literal["grid", "turns"], int], ...]
+
+
 @dataclass(frozen=True)
 class Function:
     """A whole kernel, specialised to the ranks and dtypes of its arguments, general in its sizes, strides and scalars.
@@ -421,6 +425,7 @@ class Function:
     not count from the end again where that is below 0.
     widenings: what is computed in double precision because Python's floats are doubles.
     sized: what else the sizes of the calls that it is for show.
+    tiles: into how many parts blocks are to cut axes of arrays.
     """
 
     name: str
@@ -444,6 +449,7 @@ class Function:
     ends: frozenset[tuple[str, int, int]] = frozenset()
     widenings: tuple[Widening, ...] = field(default=(), compare=False)
     sized: Sized = NOT_SIZED
+    tiles: Tiles = ()
 
     def array(self, name: str) -> Array:
         return next(a for a in self.arrays if a.name == name)

@@ -216,7 +216,7 @@ class _AdjointAnalyses(Analyses):
         from weft.loops.wrapping import wrapped
 
         if agree not in self._derived:
-            forward = wrapped(self._parent.function(self._types, agree), self._wraps)
+            forward = replace(wrapped(self._parent.function(self._types, agree), self._wraps), tiles=())
             again = recomputing(forward, self._wanted, self._seeded, agree)
             self._derived[agree] = again or adjoint(settled(forward), self._wanted, self._seeded)
         return self._derived[agree]

@@ -26,6 +26,7 @@ from weft.errors import (
 from weft.language import ArgumentType, Capture, Signature, capture, read_signature
 from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text
+from weft.loops.ir import Tiles
 from weft.pytorch.call import COMPLEX, argument_types, as_pairs, call_types, finisher, gathered, plain, repeated
 from weft.pytorch.executable import Executable, Keeping, keeping_of
 from weft.pytorch.operator import Operator, has_tangent
@@ -55,7 +56,7 @@ class Program(Executable):
 
     def __init__(self, kernel: Kernel, captured: Capture, first: bool) -> None:
         signature = deep(read_signature)(captured.source)
-        specializer = Specializer(captured, signature)
+        specializer = Specializer(captured, signature, kernel.tiles)
         own = None if first or not kernel.name.isascii() else f"{kernel.name}_{cache.key(specializer.identity)[:8]}"
         super().__init__(kernel.name, signature, specializer, own, Guard())
         self.kernel, self.told = kernel, kernel.told
@@ -120,9 +121,14 @@ class Kernel:
     """
 
     def __init__(
-        self, function: Callable[..., Any] | str, example: Mapping[str, Any] | None = None, told: set[Place] | None = None
+        self,
+        function: Callable[..., Any] | str,
+        example: Mapping[str, Any] | None = None,
+        told: set[Place] | None = None,
+        tiles: Tiles = (),
     ) -> None:
         function = _written(function)
+        self.tiles = tiles
         self.name = ANONYMOUS if function.__name__ == "<lambda>" else function.__name__
         self.py = function
         self.example: Mapping[str, Any] = dict(example or {})
@@ -432,21 +438,25 @@ class Kernel:
 
 
 @overload
-def kernel(function: Callable[..., Any] | str, *, example: Mapping[str, Any] | None = None) -> Kernel: ...
+def kernel(
+    function: Callable[..., Any] | str, *, example: Mapping[str, Any] | None = None, tiles: Tiles = ()
+) -> Kernel: ...
 @overload
 def kernel(
-    function: None = None, *, example: Mapping[str, Any] | None = None
+    function: None = None, *, example: Mapping[str, Any] | None = None, tiles: Tiles = ()
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(
-    function: Callable[..., Any] | str | None = None, *, example: Mapping[str, Any] | None = None
+    function: Callable[..., Any] | str | None = None, *, example: Mapping[str, Any] | None = None, tiles: Tiles = ()
 ) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
     """Decorate a function whose loops weft compiles. (Or call it with one, or with the source text of one.)
 
-    example: inputs that stand in where none are given, as `{"x": "float32[64,1024]", "eps": 1e-6}`.
+    example: inputs that stand in where none are given, as `{"x": "float32[64,1024]", "eps": 1e-6}`. tiles: into how many parts
+    the grid cuts axes of its arrays, or a block's turns do, as `[("w", 1, "grid", 8), ("x", 1, "turns", 4)]`: its nests are
+    then one launch, whose blocks have these tiles, where that can be.
     """
     if function is None:
-        return lambda f: Kernel(f, example)
-    return Kernel(function, example)
+        return lambda f: Kernel(f, example, tiles=tuple(tiles))
+    return Kernel(function, example, tiles=tuple(tiles))
 
 
 def _written(value: Any) -> types.FunctionType:

@@ -107,7 +107,10 @@ def simulate_call(executable: Executable, args: Sequence[Any], arch: str, seed: 
     nests = range(len(analysis.schedule.nests))
     found = [_simulate(analysis, k, arrays, bound, memory, arch, seed, part) for k in nests]
     # two nests may be launched at once: of the first one's results some are written with those of the second
-    ran = [one for k in nests for one in (*found[k][:-1], _with_unwritten(analysis, k, found[k][-1], memory))]
+    ran: list[Launched] = []
+    for k in nests:  # a nest may be launched with one before it
+        ran += found[k]
+        ran[-1] = _with_unwritten(analysis, k, ran[-1], memory)
     written = {a.name for a in function.arrays if a.role == "inout"} | set(function.results)
     return Ran({n: a.tensor for n, a in memory.items() if n in written}, function.results, tuple(ran), sources, function)
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from weft.compiler import Analysis, analyze
 from weft.language import ArgumentType, Capture, Signature, default_float
-from weft.loops.ir import Function
+from weft.loops.ir import Function, Tiles
 from weft.loops.schedule import ORDINARY, Circumstances
 from weft.runtime import cache
 from weft.runtime.collection import uncollected
@@ -64,15 +64,16 @@ class Specializer:
     captured.
     """
 
-    def __init__(self, capture: Capture, signature: Signature) -> None:
+    def __init__(self, capture: Capture, signature: Signature, tiles: Tiles = ()) -> None:
         self._capture = capture
+        self._tiles = tiles
         self._default = default_float()
         self._names = tuple(p.name for p in signature.parameters)
         self._analyses: dict[Any, Analysis] = {}
 
     @property
     def identity(self) -> str:
-        return f"{self._capture.identity} {self._default}"
+        return f"{self._capture.identity} {self._default}{f' in {self._tiles}' if self._tiles else ''}"
 
     @deep
     def function(self, types: tuple[ArgumentType, ...], agree: bool, checked: frozenset[str] = frozenset()) -> Function:
@@ -81,6 +82,7 @@ class Specializer:
 
         given = dict(zip(self._names, types, strict=True))
         function = parse(self._capture.source, given, default=self._default, checked=checked)
+        function = replace(function, tiles=self._tiles)
         return agreeing(function)[0] if agree else function
 
     @deep

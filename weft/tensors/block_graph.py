@@ -15,12 +15,13 @@ from weft.tensors.show import block_lines
 class BlockGraph(Builder):
     """Tiles of tensors, operators on them, and what the blocks make together.
 
-    grid: how many blocks there are along its axes x, y and z; loop: how many turns each of them has.
+    grid: how many blocks there are along its axes x, y and z; loop: how many turns each of them has. fixed: whether the launch
+    has just these, where that can be; else they say what is meant, and the planner cuts as it would.
     """
 
-    def __init__(self, grid: Sequence[int], loop: int = 1, name: str = "block") -> None:
+    def __init__(self, grid: Sequence[int], loop: int = 1, name: str = "block", *, fixed: bool = False) -> None:
         super().__init__(name)
-        self._empty = block_of(name, grid, loop)
+        self._empty = replace(block_of(name, grid, loop), fixed=fixed)
         self._tensors: list[Node] = []
 
     @property

@@ -59,12 +59,15 @@ class Node:
 
 @dataclass(frozen=True)
 class Block:
-    """What a block of a grid does in `loop` turns: nodes "tile" are what it has of tensors, "output" what all blocks make."""
+    """What a block of a grid does in `loop` turns: nodes "tile" are what it has of tensors, "output" what all blocks make.
+    fixed: whether the launch has this grid and these turns, where it can.
+    """
 
     name: str
     grid: tuple[int, ...]
     loop: int
     nodes: tuple[Node, ...]
+    fixed: bool = False
 
     @property
     def counts(self) -> dict[str, int]:

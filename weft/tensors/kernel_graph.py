@@ -13,7 +13,7 @@ from weft.tensors.loops import program
 from weft.tensors.shapes import input_node, validate
 from weft.tensors.show import graph_lines, mermaid
 from weft.tensors.stored import from_json, to_json
-from weft.tensors.tiles import shape_told
+from weft.tensors.tiles import shape_told, tiles_of
 
 if TYPE_CHECKING:
     import torch
@@ -111,7 +111,8 @@ class KernelGraph(Builder):
         if self._made is None:
             from weft.pytorch.kernel import kernel
 
-            self._made = self.graph, kernel(self.program)
+            graph = self.graph
+            self._made = graph, kernel(self.program, tiles=tiles_of(graph))
         return self.name
 
     _prepare._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it

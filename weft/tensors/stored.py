@@ -43,6 +43,7 @@ def _node(node: Node) -> dict[str, Any]:
     if node.block is not None:
         block = node.block
         told["block"] = {"name": block.name, "grid": block.grid, "loop": block.loop, "nodes": [_node(n) for n in block.nodes]}
+        told["block"] |= {"fixed": True} if block.fixed else {}
     return told
 
 
@@ -50,7 +51,8 @@ def _node_of(told: dict[str, Any]) -> Node:
     block = None
     if "block" in told:
         own = told["block"]
-        block = Block(own["name"], tuple(own["grid"]), own["loop"], tuple(_node_of(n) for n in own["nodes"]))
+        nodes = tuple(_node_of(n) for n in own["nodes"])
+        block = Block(own["name"], tuple(own["grid"]), own["loop"], nodes, own.get("fixed", False))
     attributes = tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in told["attributes"].items())
     dims = tuple(Dim(size, tuple((axis, parts) for axis, parts in cut)) for size, *cut in told["dims"])
     return Node(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
-from weft.tensors.ir import LOOP, Dim, Size
+from weft.tensors.ir import LOOP, Dim, Graph, Size
 
 Places = Mapping[str, str]  # of each axis, the text of the place at which a tile is looked at
 
@@ -92,3 +93,18 @@ def told(dim: Dim) -> str:
 
 def shape_told(dims: tuple[Dim, ...], dtype: str) -> str:
     return f"{dtype}[{', '.join(map(told, dims))}]"
+
+
+def tiles_of(graph: Graph) -> tuple[tuple[str, int, Literal["grid", "turns"], int], ...]:
+    """Into how many parts the blocks that are fixed cut the dimensions of what the graph takes: as `weft.kernel` has it."""
+    inputs = {n.name for n in graph.inputs}
+    found: list[tuple[str, int, Literal["grid", "turns"], int]] = []
+    for node in graph.nodes:
+        if node.block is None or not node.block.fixed:
+            continue
+        for tensor, tile in zip(node.inputs, node.block.of("tile"), strict=True):
+            for k, dim in enumerate(tile.dims):
+                for axis, parts in dim.cut:
+                    if isinstance(tensor, str) and tensor in inputs and parts > 1:
+                        found.append((tensor, k, "turns" if axis == LOOP else "grid", parts))
+    return tuple(dict.fromkeys(found))
