@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from weft.emit.chained_turns import TurnsEntry
 
-# Tiles that blocks take side by side, for each of them.
-ROUNDS_TOGETHER = 3
+# Tiles that blocks take side by side, for each of them; where columns move with rows, tiles of one of the batch at a time.
+ROUNDS_TOGETHER, TILES_BESIDE = 3, 4
 
 
 @dataclass
@@ -21,11 +21,9 @@ class TilesEntry(TurnsEntry):
     @property
     def all_together(self) -> bool:
         """Whether tiles of all of the batch are taken side by side: where data tell how many columns a tile has, rows side by
-        side have others, and where columns begin later for later rows, few of them are needed at a time.
+        side have others, and few of them are needed at a time.
         """
-        chain = self.chain
-        moves = chain.start != 0 and chain.stop != 0
-        return chain.told_by_rows or self.skips or moves
+        return self.chain.told_by_rows or self.skips
 
     def number_of_tiles(self) -> None:
         """How many tiles of rows there are, or parts of these."""
@@ -35,6 +33,8 @@ class TilesEntry(TurnsEntry):
             line(f"const int32_t batches = {' * '.join(batch) or '1'};")
             if not self.all_together:
                 each = f"{ROUNDS_TOGETHER} * int32_t(gridDim.x) / {tiles}"
+                if self.chain.start != 0 and self.chain.stop != 0:  # few columns are needed at a time
+                    each = f"weft::maximum<int32_t>({each}, gridDim.x / {TILES_BESIDE})"
                 line("// of so many of these, tiles are taken side by side")
                 line(f"const int32_t together = weft::maximum<int32_t>({each}, 1);")
             line(f"const int32_t tiles = {tiles} * batches;")
@@ -103,7 +103,7 @@ class TilesEntry(TurnsEntry):
             line(f"const uint32_t batch = {of_batch};")
             counts = {a: f"uint32_t({self.counts[a]})" for a in chain.sums.batch}
             self.places([self.axes[a] for a in chain.sums.batch], "batch", counts)
-        line(f"const int32_t row_tile = {f'{tiles} - 1 - nth' if chain.stop == 1 else 'nth'};")
+        line(f"const int32_t row_tile = {f'{tiles} - 1 - nth' if self.whole_plan.from_last else 'nth'};")
         self.rows_of_tile()
 
     def hand_tile(self) -> None:
@@ -139,7 +139,7 @@ class TilesEntry(TurnsEntry):
             line(f"const int32_t batch = {number} / {tiles};")
             self.places([self.axes[a] for a in chain.sums.batch], "batch", self.counts)
             number = f"{number} % {tiles}"
-        if chain.stop == 1 and not chain.told_by_rows:
+        if self.whole_plan.from_last and not chain.told_by_rows:
             line(f"const int32_t row_tile = {tiles} - 1 - {number};  // the rows with the most columns first")
         else:
             line(f"const int32_t row_tile = {number};")

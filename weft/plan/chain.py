@@ -81,18 +81,19 @@ RUN_OF_PARTS, PARTS_BLOCK, MOST_SHARING, FEWEST_SHARED = 8, 128, 8, 4
 class ChainPlan:
     """scores, sums: the two products, whose tiles are (rows, columns, points) and (rows, lanes, columns). A warpgroup has 64 of
     a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead, and rows, of so many tiles of
-    these. taken: blocks take tiles of rows as they have done others, and nobody knows before which. skips: they leave turns out
-    in which no pair of a row and a column has the mask's condition, as a launch before tells. overlapped: the sums of a
-    turn are multiplied together with the scores of the next one; else, if there are any, before them, so that both need not
-    have registers. together: how many of a tile's rows there are; 0: all. parts: of the columns, which as many blocks
-    fold. meeting: who combines what they leave. page: columns of a page, where they lie in such. same: operands of sums whose
-    tiles are those of operands of scores.
+    these. taken: blocks take tiles of rows as they have done others, and nobody knows before which. from_last: those of the
+    last rows are first, which have more columns. skips: blocks leave turns out in which no pair of a row and a column has the
+    mask's condition, as a launch before tells. overlapped: the sums of a turn are multiplied together with the scores of the
+    next one; else, if there are any, before them, so that both need not have registers. together: how many of a tile's rows
+    there are; 0: all. parts: of the columns, which as many blocks fold. meeting: who combines what they leave. page: columns of
+    a page, where they lie in such. same: operands of sums whose tiles are those of operands of scores.
     """
 
     scores: ProductPlan
     sums: ProductPlan
     row_places: int = 1
     taken: bool = False
+    from_last: bool = False
     skips: bool = False
     overlapped: bool = True
     together: int = 0
@@ -273,7 +274,8 @@ def plan_chain(
     taken = skips or chain.bounded and not chain.pages and plan.parts == 1 and number > machine.multiprocessors
     stay = (taken or alike) and plan.cluster == 1
     number = min(number, machine.multiprocessors) if stay else number
-    return replace(plan, sums=replace(plan.sums, vector=vector), taken=taken, skips=skips), number
+    from_last = last_have_most(chain, names, rows, plan.sums.tile[0])
+    return replace(plan, sums=replace(plan.sums, vector=vector), taken=taken, skips=skips, from_last=from_last), number
 
 
 def _fragments(chain: Chain, extents: Mapping[str, int]) -> int:
@@ -285,17 +287,28 @@ def columns_of_tiles(chain: Chain, names: Mapping[str, int], rows: int, own: int
     """How many columns some tiles of so many rows have, where turns begin with the first one; none where nobody knows."""
     if chain.start in (None, 0) or chain.stop is None or several(chain):
         return []
-    axis, tiles = chain.axes[chain.column], -(-rows // own)
-    found = []
-    for tile in range(0, tiles, max(1, tiles // MOST_SAMPLES)):
-        ends = tile * own, min((tile + 1) * own, rows) - 1
-        try:
-            start = min(bounds(axis.start, {**names, chain.row: row}, {})[0] for row in ends)
-            stop = max(bounds(axis.stop, {**names, chain.row: row}, {})[1] for row in ends)
-        except KeyError:
-            return []
-        found.append(max(0, stop - start))
-    return found
+    tiles = -(-rows // own)
+    found = [columns_of_tile(chain, names, rows, own, tile) for tile in range(0, tiles, max(1, tiles // MOST_SAMPLES))]
+    return [] if None in found else [n for n in found if n is not None]
+
+
+def columns_of_tile(chain: Chain, names: Mapping[str, int], rows: int, own: int, tile: int) -> int | None:
+    """How many columns the rows of a tile have together; None where data tell."""
+    axis, ends = chain.axes[chain.column], (tile * own, min((tile + 1) * own, rows) - 1)
+    try:
+        start = min(bounds(axis.start, {**names, chain.row: row}, {})[0] for row in ends)
+        stop = max(bounds(axis.stop, {**names, chain.row: row}, {})[1] for row in ends)
+    except KeyError:
+        return None
+    return max(0, stop - start)
+
+
+def last_have_most(chain: Chain, names: Mapping[str, int], rows: int, own: int) -> bool:
+    """Whether the last rows have more columns than the first ones, as far as that is known."""
+    first, last = (columns_of_tile(chain, names, rows, own, tile) for tile in (0, -(-rows // own) - 1))
+    if first is None or last is None or first == last:
+        return chain.stop == 1
+    return last > first
 
 
 def several(chain: Chain) -> bool:

@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         // one of these threads brings the tiles of all turns, as their places become free
         weft::decrease_registers<24>();
         if (threadIdx.x > 287) return;
-        const int32_t n = threadIdx.x % 32;  // of the turns that all ask for, of the elements that columns have
+        const int32_t n = threadIdx.x % 32;  // of what all of a warp ask for, and bring
         int32_t place = 0;
         uint32_t phase = 0;  // how often all places have been taken
         uint32_t rows = 0;  // of so many tiles so far

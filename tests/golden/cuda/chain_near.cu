@@ -101,10 +101,14 @@ extern "C" __global__ void __launch_bounds__(256, 1) near(
         uint32_t phase = 0;  // how often all places have been taken
         uint32_t rows = 0;  // of so many tiles so far
         const int32_t batches = batch_2;
+        // of so many of these, tiles are taken side by side
+        const int32_t together = weft::maximum<int32_t>(weft::maximum<int32_t>(3 * int32_t(gridDim.x) / row_tiles, gridDim.x / 4), 1);
         const int32_t tiles = row_tiles * batches;
         for (int32_t tile = blockIdx.x; tile < tiles;) {
-            const int32_t nth = uint32_t(tile) / uint32_t(batches);
-            const uint32_t batch = tile - nth * batches;
+            const int32_t section = uint32_t(tile) / uint32_t(together * row_tiles), first_batch = section * together;
+            const int32_t few = weft::minimum<int32_t>(together, batches - first_batch);
+            const int32_t within_section = tile - first_batch * row_tiles, nth = uint32_t(within_section) / uint32_t(few);
+            const uint32_t batch = first_batch + within_section - nth * few;
             const int64_t b = batch;
             const int32_t row_tile = row_tiles - 1 - nth;
             const int64_t first_row = int64_t(row_tile) * 64;
