@@ -82,6 +82,18 @@ def test_conjunctions_and_places(forced: Callable[..., None]) -> None:
     close(out.nan_to_num(), expected.nan_to_num())
 
 
+def test_what_is_compared_is_a_part_of_scores(forced: Callable[..., None]) -> None:
+    forced(1, 64)
+    q, k, v = three(1, 60, 90, 16)
+    generator = torch.Generator().manual_seed(1)
+    time = torch.rand(1, 90, generator=generator).sort(1).values
+    when = torch.rand(1, 60, generator=generator) * 0.5 + 0.5
+    assert plan_of(kernels.since, q, k, v, time, when, 0.125).skips
+    out = ran(kernels.since, q, k, v, time, when, 0.125)["out"]
+    scores = q.double() @ k.double().transpose(-1, -2) * 0.125 - (when[..., None] - time[:, None]).double()
+    close(out, torch.softmax(scores.masked_fill(time[:, None] > when[..., None], -math.inf), -1) @ v.double())
+
+
 @pytest.mark.parametrize(("kind", "warpgroups", "turn"), [("in order", 2, 64), ("any", 1, 80)])
 def test_gradients(forced: Callable[..., None], kind: str, warpgroups: int, turn: int) -> None:
     forced(warpgroups, turn)

@@ -32,7 +32,7 @@ PARALLEL_WORK = 32768  # multiply-adds below which threads cost more than they b
 
 _OWN = """
     slots threads tile tiles row_tiles first_row last_row rows columns count w c asks begin end has
-    outside column_start column_stop first_column end_of_columns batch first edge fold
+    outside column_start column_stop first_column end_of_columns batch first edge fold any held holds has_column
 """
 
 
@@ -124,6 +124,8 @@ class ChainRows(ValueBody):
             self.buffer(("part", o.value), "part", "columns * rows")
         for f in chain.sums.folds:
             self.buffer(f.results[0], f.names[0], f"{factor(self.counts[chain.lane])} * rows")
+        if chain.given is not None:
+            self.writer.line("const weft::Scratch<bool> held(columns * rows);  // whether a row has a column by the condition")
         for product in (chain.scores, chain.sums):
             for o in product.right:
                 if self.plain(product, o) is None:
@@ -161,6 +163,7 @@ class ChainRows(ValueBody):
                     for which, bound in (("begin", "start"), ("end", "stop")):
                         line(f"{which}[w] = int32_t(std::clamp<int64_t>(column_{bound}[w] - first, 0, count));")
                     line("edge |= begin[w] > 0 || end[w] < count;")
+                self.ask_pairs()
             for f in chain.scores.folds:
                 self.multiply(chain.scores, f, "count", self.counts[chain.point])
             self.fold_columns()
@@ -168,6 +171,23 @@ class ChainRows(ValueBody):
                 self.multiply(chain.sums, f, self.counts[chain.lane], "count")
         self.end_folds()
         self.write_rows()
+
+    def ask_pairs(self) -> None:
+        """Which columns rows have; by a condition, it may be that none has any."""
+        line, given = self.writer.line, self.chain.given
+        held = ""
+        if given is not None:
+            own = [v for v in self.needed((given,)) if v not in self.told]
+            line("bool any = false;")
+            with self.each_place([v for v in own if self.chain.row not in v.axes], {}, simd=False):  # it joins lanes
+                self.statements(tuple(self.let(v) for v in own if self.chain.row in v.axes))
+                line(f"const bool holds = {self.printer.value(given)};")
+                line("held[c * rows + w] = holds;")
+                line("any |= holds && c >= begin[w] && c < end[w];")
+                line("edge |= !holds;")
+            line("if (!any) continue;")
+            held = " && held[c * rows + w]"
+        line(f"const auto has_column = [&](const int64_t c, const int w) {{ return c >= begin[w] && c < end[w]{held}; }};")
 
     @contextmanager
     def each_row(self, *, simd: bool = False, few: bool = False) -> Iterator[None]:
@@ -242,7 +262,7 @@ class ChainRows(ValueBody):
         if scores or not chain.bounded:
             line(whole)
             return
-        line(f"if (edge) weft::multiply_rows_within<{self.type}>({given}, begin, end);")
+        line(f"if (edge) weft::multiply_rows_within<{self.type}>({given}, has_column);")
         line(f"else {whole}")
 
     def plain(self, product: Products, o: Operand) -> tuple[Read, dict[str, int]] | None:
@@ -347,13 +367,15 @@ class ChainRows(ValueBody):
                 line(f"{self.lines['part', o.value]}[c * rows + w] = {f'has ? {value} : {self.type}(0)' if asks else value};")
 
     @contextmanager
-    def each_place(self, of_columns: Sequence[Read | Map], spelled: Mapping[str, str]) -> Iterator[None]:
+    def each_place(
+        self, of_columns: Sequence[Read | Map], spelled: Mapping[str, str], *, simd: bool = True
+    ) -> Iterator[None]:
         """What is written here is done for each row and column. of_columns: values that are the same for all rows."""
         chain = self.chain
         with self.writer.block("for (int c = 0; c < count; ++c)"):
             mark, column = self.writer.mark(), self.declare(chain.column)
             self.statements(tuple(self.let(v) for v in of_columns if chain.column in v.axes))
-            with self.each_row(simd=True), self.spelled(spelled):
+            with self.each_row(simd=simd), self.spelled(spelled):
                 yield
             if self.writer.mentions(column, mark):
                 self.writer.insert(mark, f"const int64_t {column} = first + c;")
@@ -362,7 +384,7 @@ class ChainRows(ValueBody):
         """The values of a row and a column. Where some read memory, columns that a row does not have are left out."""
         inner = [v for v in values if self.chain.row in v.axes]
         if asks:
-            self.writer.line(f"const bool has = !{asks} || (c >= begin[w] && c < end[w]);")
+            self.writer.line(f"const bool has = !{asks} || has_column(c, w);")
             if any(isinstance(v, Read) for v in inner):
                 for o in self.chain.sums.left if values is self.late else ():
                     self.writer.line(f"{self.lines['part', o.value]}[c * rows + w] = {self.type}(0);")
@@ -458,6 +480,7 @@ class ChainRows(ValueBody):
         exprs += [o.value for p in (chain.scores, chain.sums) for o in (*p.left, *p.right)]
         exprs += [e for w in (*chain.writes, *chain.sums.sweeps.last) for e in uses_of_write(w)]
         exprs += [e for end in (self.axes[chain.column],) for e in (end.start, end.stop)]
+        exprs += [chain.given] if chain.given is not None else []
         own = {*chain.sums.batch, chain.row}
         return [v for v in self.needed(exprs) if set(v.axes) <= own and not self.waits(v)]
 

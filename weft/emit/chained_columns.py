@@ -26,6 +26,7 @@ class ColumnsEntry(MatrixEntry):
     chain: Chain = None  # type: ignore[assignment]
     whole_plan: ChainPlan = None  # type: ignore[assignment]
     stripped: bool = False  # scores are without the condition of the mask: they are masked as those beyond bounds are
+    held: bool = False  # values take what the condition is of each pair from bits
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -205,7 +206,7 @@ class ColumnsEntry(MatrixEntry):
     def asked(self) -> Expr | None:
         """What is asked of each row and column, apart from scores."""
         mask, skips = self.chain.mask, self.whole_plan.skips
-        return mask.condition if skips and mask is not None and self.stripped else self.chain.given
+        return mask.condition if skips and mask is not None and (self.stripped or self.held) else self.chain.given
 
     @property
     def of_pairs(self) -> list[Read | Map]:

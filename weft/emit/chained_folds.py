@@ -8,10 +8,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
-from weft.emit.chained_columns import PAIRS, ColumnsEntry
+from weft.emit.chained_columns import PAIRS
+from weft.emit.chained_lines import LinesEntry
 from weft.emit.column_places import ColumnPrinter
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import PRODUCT, SUM, TERNARY, register_type
+from weft.emit.expressions import PRODUCT, TERNARY, register_type
 from weft.emit.powers import POWER, Powers
 from weft.emit.values import ZERO
 from weft.graph.chains import Chain
@@ -20,15 +21,17 @@ from weft.graph.steady import counts_from_one
 from weft.graph.tile import Fold, Map, Read, mapped, names_of, uses, uses_of_write
 from weft.loops.ir import Cast, Check, Const, Expr, Load, Op, Ref, Round, free_names, rewrite, walk_expr
 from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64
-from weft.plan.chain import MOST_TILES, WARPGROUP, several
+from weft.plan.chain import MOST_TILES
 
 MOST_ROW_WORDS = 8  # of a thread, of what its rows have alone
-WHOLE = "whole turn"  # the name, which no value has, of whether all pairs of a turn have a condition
+HELD = "held"  # the name of whether a pair has a condition, or all of a turn have it
+LACKED = "(lacks[u] >> (h * 2 + v) & 1)"  # whether a thread's pair has it not, as bits tell
+MOST_ASKED = 128  # columns of a turn of which bits of a word tell which a row lacks
 MOST_LANES_BESIDE = 128  # of the sums of a row, beside which what is the same in all turns stays in registers
 
 
 @dataclass
-class RowFoldsEntry(ColumnsEntry):
+class RowFoldsEntry(LinesEntry):
     """What is made of the scores of a turn: leading folds, which sums may be relative to, what follows these, and the left
     operands of the sums.
     """
@@ -41,7 +44,7 @@ class RowFoldsEntry(ColumnsEntry):
 
     def settle_mask(self) -> None:
         """The values of turns in which all pairs have the mask's condition are those without it. In the others, scores are
-        masked as beyond bounds if that is all that the condition does, else it is asked where it stands.
+        masked as beyond bounds if that is all that the condition does, else a bit tells what it is of a pair.
         """
         chain, mask = self.chain, self.chain.mask
         assert mask is not None
@@ -52,8 +55,9 @@ class RowFoldsEntry(ColumnsEntry):
                     return rewrite(x, without) if value == -math.inf else None
             return None
 
-        def asked_at_edges(e: Expr) -> Expr | None:
-            return Op("or", (Ref(WHOLE, BOOL), e), BOOL) if e == mask.condition else None
+        def held(e: Expr) -> Expr | None:
+            own = Ref(HELD, BOOL)
+            return (own if self.asks_ahead else Op("or", (own, e), BOOL)) if e == mask.condition else None
 
         self.take_values(chain, without)
         early, late, exprs = self.early_and_late()
@@ -62,8 +66,9 @@ class RowFoldsEntry(ColumnsEntry):
         kept = {v.name: v.name for v in early} | self.scored
         self.stripped = alone and bool(self.masks([v for v in late if v not in early], exprs, kept))
         if not self.stripped:
-            self.take_values(chain, asked_at_edges)
-            self.instead[WHOLE] = "!edge"
+            self.held = True
+            self.take_values(chain, held)
+            self.instead[HELD] = f"!(edge && {LACKED})" if self.asks_ahead else "!edge"
 
     def take_values(self, chain: Chain, change: Callable[[Expr], Expr | None]) -> None:
         """Have the values of a chain, changed."""
@@ -83,68 +88,13 @@ class RowFoldsEntry(ColumnsEntry):
         """Sums of the columns at a place are done, which nobody needs there any more."""
         raise NotImplementedError
 
+    def told_of_tile(self, k: int) -> str:
+        """What is told of a tile that was taken: its number among those of rows, and of which of the batch it is."""
+        raise NotImplementedError
+
     def mend_first(self, place: str) -> None:
         """Where the sums of a first turn tell of an infinity that some rows lack, they are made again without it."""
         raise NotImplementedError
-
-    def stage_columns(self) -> None:
-        """Room for what columns have alone of what is made of scores, as gradients have the maximum and the sum of a query: it
-        comes a turn ahead, or each thread would wait for it in each turn.
-        """
-        chain, columns = self.chain, self.plan.tile[2]
-        self.staged: dict[str, tuple[Read, str, str]] = {}
-        if not several(chain) or columns > WARPGROUP or self.whole_plan.warpgroups == 1:
-            return
-        told = {v.name for v in (*self.of_bounds, *(self.needed((chain.given,)) if chain.given is not None else ()))}
-        for v in self.middle:
-            if isinstance(v, Read) and v.type == FLOAT32 and v.name not in told and self.of_columns_alone(v):
-                own, ahead = self.fresh.fresh(f"{v.name}_lines"), self.fresh.fresh(f"{v.name}_ahead")
-                self.staged[v.name] = v, own, ahead
-                self.writer.line(f"__shared__ float {own}[{self.whole_plan.warpgroups}][2][{columns}];")
-        if self.staged:
-            self.writer.line("uint32_t handed = 0;  // turns of which the warpgroup has had the columns")
-        self.leaves |= self.staged.keys()
-
-    def of_columns_alone(self, v: Read) -> bool:
-        """Whether a read has an element for each column, whatever the row."""
-        chain = self.chain
-        return chain.column in v.axes and set(v.axes) <= {*chain.sums.batch, chain.column} and all(
-            i == Ref(chain.column, INT64) or chain.column not in free_names(i) for i in v.index
-        )
-
-    def staging_lambdas(self) -> None:
-        """What fetches the columns of a turn, and what hands them to the warpgroup; before its barrier."""
-        if not self.staged:
-            return
-        line, columns, column = self.writer.line, self.plan.tile[2], self.declare(self.chain.column)
-        line(f"float {', '.join(ahead for _, _, ahead in self.staged.values())};")
-        pointers, along = dict(self.pointers), dict[str, tuple[str, frozenset[int]]]()
-        for v, _, _ in self.staged.values():
-            every, axis = frozenset(range(len(v.index))), v.index.index(Ref(self.chain.column, INT64))
-            along[v.name] = self.fresh.fresh(f"{v.array}_line"), every - {axis}
-            first = f"{self.arrays[v.array]} + {self.offset(v.array, v.index, frozenset({axis}))}"
-            line(f"const float* const {along[v.name][0]} = {self.staying(first.removesuffix(' + 0'))};")
-        with self.writer.block("const auto fetch_columns = [&](const int32_t turn) WEFT_INLINE", "};"):
-            if not self.roomy:  # else by all threads, without a branch
-                line(f"if (threadIdx.x % {WARPGROUP} >= {columns}) return;")
-            for v, _, ahead in self.staged.values():
-                axis = v.index.index(Ref(self.chain.column, INT64))
-                last = self.printer.index(self.function.array(v.array).shape[axis], SUM)
-                place = f"int64_t(turn) * {columns} + threadIdx.x % {WARPGROUP}"
-                with self.writer.block(""):
-                    line(f"const int64_t {column} = weft::minimum<int64_t>({place}, {last} - 1);")
-                    self.pointers[v.array] = along[v.name]
-                    line(f"{ahead} = {self.element(v.array, v.index)};")
-        self.pointers = pointers
-        with self.writer.block("const auto hand_columns = [&]() WEFT_INLINE", "};"):
-            line("++handed;  // to where the turn before the last one had them, which all have passed")
-            line(f"if (threadIdx.x % {WARPGROUP} >= {columns}) return;")
-            for _, own, ahead in self.staged.values():
-                line(f"{own}[threadIdx.x / {WARPGROUP}][handed % 2][threadIdx.x % {WARPGROUP}] = {ahead};")
-
-    def staged_elements(self) -> dict[str, str]:
-        place = f"[threadIdx.x / {WARPGROUP}][handed % 2][threadIdx.x % 4 * 2 + h * {PAIRS} + v]"
-        return {name: f"{own}{place}" for name, (_, own, _) in self.staged.items()}
 
     def begin_folds(self) -> None:
         line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
@@ -296,7 +246,7 @@ class RowFoldsEntry(ColumnsEntry):
         kept = self.kept(early, late, late_exprs)
         late = [v for v in late if v.name not in kept]
         elements = {n: f"{own}[h * 4 + u * 2 + v]" for n, own in (*self.scores.items(), *kept.items())}
-        elements |= self.staged_elements()
+        elements |= self.line_elements()
         self.masked = self.masks(late, late_exprs, elements)
         self.powers = Powers.of(chain, early, late, late_exprs, {**self.scores, **kept}) if self.masked else None
         if self.powers is not None:
@@ -319,7 +269,7 @@ class RowFoldsEntry(ColumnsEntry):
             line("bool fresh = true;  // the sums are those of the turn before alone, and rows lack columns of that")
         with self.writer.block(f"const auto fold_turn = [&]({', '.join(takes)}) WEFT_INLINE", "};"):
             line(f"const int64_t first_column = {self.first_of('turn', 'int64_t')} + threadIdx.x % 4 * 2;")
-            if not self.masked:
+            if not self.masked and not self.lacks_all:
                 line(f"int32_t {', '.join(f'{name}[2]' for name in bounds)};")
             if moved:
                 line(f"float {', '.join(f'{name}[2]' for name in references.values())};")
@@ -342,9 +292,12 @@ class RowFoldsEntry(ColumnsEntry):
                 with self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
                     moved_by = self.move(self.lead([], elements, kept), references)
             else:
-                with self.each_row_of_thread(of_rows_first):
-                    for name, which in bounds.items():
-                        line(f"{name}[u] = {self.bound_of_thread(which)};")
+                if self.asks_ahead and self.asked is not None:
+                    self.ask_pairs(self.asked, bounds)
+                alone = self.lacks_all and not chain.leading  # nothing is done for rows alone
+                with nullcontext() if alone else self.each_row_of_thread(of_rows_first):
+                    if not self.lacks_all:
+                        self.tell_bounds(bounds)
                     moved_by = self.move(self.lead(early, elements, kept), references)
             if moved_by:
                 factors = ", ".join(f"{own}[2]" for own in moved_by)
@@ -418,10 +371,11 @@ class RowFoldsEntry(ColumnsEntry):
                     return x in own and m == own[x].results[0]
             return False
 
-        if self.chain.given is not None:
+        if self.chain.given is not None or self.held:
             return {}
         reads = any(isinstance(x, Load) for v in self.middle for e in uses(v) for x in walk_expr(e))
         reads = reads or any(isinstance(v, Read) and self.chain.column in v.axes for v in self.middle)
+        reads = reads or any(self.direct(v) & self.column_lines.keys() for v in self.middle)
         if reads or len(self.chain.leading) != len(own) or not all(map(vanishes, (*values.values(), *exprs))):
             return {}
         return {elements[n]: f"{self.algebra(f)}::identity()" for n, f in own.items()}
@@ -435,9 +389,53 @@ class RowFoldsEntry(ColumnsEntry):
         asks = any(isinstance(x, Load | Check) for e in exprs for x in walk_expr(e))
         reads = [v for v in self.middle if isinstance(v, Read) and self.chain.column in v.axes]
         return not self.masked and not asks and all(
-            v.name in self.staged or i == Ref(self.chain.column, INT64) or self.chain.column not in free_names(i)
+            i == Ref(self.chain.column, INT64) or self.chain.column not in free_names(i)
             for v in reads for i in v.index
         )  # fmt: skip
+
+    @property
+    def asks_ahead(self) -> bool:
+        """Whether the condition of pairs is asked before what is made of scores, where these leave few registers."""
+        return not self.whole_plan.overlapped and self.plan.tile[2] <= MOST_ASKED
+
+    @property
+    def lacks_all(self) -> bool:
+        """Whether bits tell as well what rows lack by their bounds."""
+        return self.asks_ahead and self.everywhere and self.chain.given is not None
+
+    def tell_bounds(self, bounds: Mapping[str, str]) -> None:
+        for name, which in bounds.items():
+            self.writer.line(f"{name}[u] = {self.bound_of_thread(which)};")
+
+    def ask_pairs(self, asked: Expr, bounds: Mapping[str, str]) -> None:
+        """Which columns of a turn at an edge rows lack by a condition, or in any way."""
+        line, row, column = self.writer.line, self.declare(self.chain.row), self.declare(self.chain.column)
+        line("uint32_t lacks[2] = {};  // a bit for each of a thread's columns")
+        with self.writer.block("if (edge)" if self.lacks_all else f"if (edge && {self.unsure})"):
+            if self.lacks_all:
+                line(f"int32_t {', '.join(f'{name}[2]' for name in bounds)};")
+                with self.each_row_of_thread([]):
+                    self.tell_bounds(bounds)
+            begin, batch = self.writer.mark(), self.chain.sums.batch
+            line("#pragma unroll 1  // scores leave few registers for what is asked")
+            with self.writer.block(self.runs), self.spelled(self.line_elements()):
+                both = [f"for (int32_t {name} = 0; {name} < 2; ++{name})" for name in "vu"]
+                with self.unrolled_block(both):
+                    mark = self.writer.mark()
+                    self.statements(tuple(map(self.let, self.of_pairs)))
+                    lacks = f"!({self.printer.value(asked)})"
+                    lacks = f"{self.outside} || {self.unsure} && {lacks}" if self.lacks_all else lacks
+                    line(f"lacks[u] |= uint32_t({lacks}) << (h * 2 + v);")
+                    if self.writer.mentions(column, mark):
+                        place = self.inside(f"first_column + h * {PAIRS} + v", self.of_pairs)
+                        self.writer.insert(mark, f"const int64_t {column} = {place};")
+                    if self.writer.mentions(row, mark):
+                        last = f"{self.counts[self.chain.row]} - 1"
+                        own = f"weft::minimum<int64_t>(first_row + first_own_row + u * 8, {last})"
+                        self.writer.insert(mark, f"const int64_t {row} = {own};")
+            for k, a in enumerate(batch, 1):  # told again, for no register to have it in other turns
+                if self.whole_plan.taken and self.writer.mentions(self.declare(a), begin):
+                    self.writer.insert(begin, f"const int64_t {self.declare(a)} = {self.told_of_tile(k)};")
 
     def had(self, value: str, otherwise: str) -> str:
         """A value where a row has the column, and another one where that is made as well and it has not."""
@@ -452,16 +450,19 @@ class RowFoldsEntry(ColumnsEntry):
         line("#pragma unroll")
         with self.writer.block("for (int32_t v = 0; v < 2; ++v)"), self.spelled(spelled):
             outside = factor(self.outside) if "||" in self.outside else self.outside
-            if self.everywhere:
+            if self.lacks_all:
+                line(f"const bool has = !(edge && {LACKED});")
+            elif self.everywhere:
                 line(f"{'const ' if chain.given is None else ''}bool has = !(edge && {outside});")
             elif not self.masked:
                 line(f"if (edge && {outside}) continue;")
             mark, column, beyond = self.writer.mark(), self.declare(chain.column), f"h * {PAIRS} + v"
-            if chain.given is not None:
-                with self.writer.block(f"if (edge && {self.unsure})"):
+            if chain.given is not None and not self.lacks_all:
+                lacks = LACKED
+                if not self.asks_ahead:
                     self.statements(tuple(map(self.let, self.of_pairs)))
-                    asked = self.printer.value(chain.given)
-                    line(f"has = has && ({asked});" if self.everywhere else f"if (!({asked})) continue;")
+                    lacks = f"!({self.printer.value(chain.given)})"
+                line(f"has = has && !(edge && {lacks});" if self.everywhere else f"if (edge && {lacks}) continue;")
             plain = self.printer
             assert isinstance(plain, ColumnPrinter)
             row = chain.row if len(chain.sums.folds) < 2 else ""  # what is shared takes registers
@@ -473,7 +474,7 @@ class RowFoldsEntry(ColumnsEntry):
             self.printer = plain
             if self.writer.mentions(column, mark):
                 place, reads = f"first_column + {beyond}", [*self.middle, *self.of_pairs]
-                inside = self.inside(place, (v for v in reads if v.name not in self.staged)) if self.everywhere else place
+                inside = self.inside(place, reads) if self.everywhere else place
                 if inside != place:  # what a row does not have is read inside its array, and left out
                     place = f"edge ? {inside} : {place}"
                 self.writer.insert(mark, f"const int64_t {column} = {place};")
@@ -537,19 +538,28 @@ class RowFoldsEntry(ColumnsEntry):
             return
         line, row, column = self.writer.line, self.declare(self.chain.row), self.declare(self.chain.column)
         both = [f"for (int32_t {name} = 0; {name} < 2; ++{name})" for name in "vu"]
+        of_rows = [v for v in self.of_pairs if self.chain.column not in v.axes]
+        kept = {v.name: self.fresh.fresh(f"{v.name}_of_row") for v in of_rows}
         with self.writer.block(f"if ({self.unsure})"):
-            line("uint32_t lacks[2] = {};  // a bit for each of a thread's columns")
-            line("#pragma unroll 4  // scores leave few registers for what is asked")
-            with self.writer.block(self.runs), self.unrolled_block(both[:1]):
-                place = self.inside(f"first_column + h * {PAIRS} + v", self.of_pairs)
-                line(f"const int64_t {column} = {place};")
-                with self.unrolled_block(both[1:]):
+            if of_rows:
+                line(" ".join(f"{register_type(v.type)} {kept[v.name]}[2];" for v in of_rows))
+                with self.each_row_of_thread(of_rows):
+                    for v in of_rows:
+                        line(f"{kept[v.name]}[u] = {self.names[v.name]};")
+            spelled = {name: f"{own}[u]" for name, own in kept.items()}
+            with self.unrolled_block([self.runs, *both]), self.spelled({**self.line_elements(), **spelled}):
+                mark = self.writer.mark()
+                self.statements(tuple(self.let(v) for v in self.of_pairs if v not in of_rows))
+                asked = self.printer.value(self.asked)
+                for own, identity in self.masked.items():
+                    line(f"if (!({asked})) {own} = {identity};")
+                if self.writer.mentions(column, mark):
+                    place = self.inside(f"first_column + h * {PAIRS} + v", self.of_pairs)
+                    self.writer.insert(mark, f"const int64_t {column} = {place};")
+                if self.writer.mentions(row, mark):
                     last = f"{self.counts[self.chain.row]} - 1"
-                    line(f"const int64_t {row} = weft::minimum<int64_t>(first_row + first_own_row + u * 8, {last});")
-                    self.statements(tuple(map(self.let, self.of_pairs)))
-                    line(f"lacks[u] |= uint32_t(!({self.printer.value(self.asked)})) << (h * 2 + v);")
-            masks = [f"if (lacks[u] >> (h * 2 + v) & 1) {own} = {identity};" for own, identity in self.masked.items()]
-            self.unrolled([self.runs, *both], *masks)
+                    own = f"weft::minimum<int64_t>(first_row + first_own_row + u * 8, {last})"
+                    self.writer.insert(mark, f"const int64_t {row} = {own};")
 
     def bound_of_thread(self, which: str) -> str:
         """A bound of the u-th row of a thread, from the first of its columns in a turn on."""

@@ -128,7 +128,7 @@ class PagesEntry(RowFoldsEntry):
 
     def one_lane(self) -> AbstractContextManager[None]:
         """What is written here is done by one lane, where others have pages, or ask for turns."""
-        return self.writer.block("if (n == 0)") if self.chain.pages or self.whole_plan.skips else nullcontext()
+        return self.writer.block("if (n == 0)") if self.chain.pages or self.together_bring else nullcontext()
 
     def read_of(self, k: int) -> Read:
         read = operand_read(self.tiles_of[k].product, self.tiles_of[k].operand)

@@ -24,7 +24,7 @@ from weft.emit.text import Writer
 from weft.emit.values import ZERO, deciding
 from weft.graph.chains import Chain
 from weft.graph.tile import Fold
-from weft.loops.ir import Function, free_names, trapping
+from weft.loops.ir import Expr, Function, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, ChainPlan, brought
@@ -37,8 +37,8 @@ _OWN = """
     start_of_row stop_of_row asking has point told begin end any last phase leave_turn rows_empty tile tiles taken batches
     together section within_section nth first_batch few ticket row_tile any_turn any_own rows multiply_scores multiply_sums
     rows_full scores_full scores_empty sums_full sums_empty before power slope lost unit rising factor_of_scores part parts
-    part_run item row_stop first_place place_of_row infinite fetch_columns hand_columns handed n tickets first_part summing
-    summed turn_of turns_of own_part own_left following sure after left ask counts lacks from to told_of_turn last_column
+    part_run item row_stop first_place place_of_row infinite n tickets first_part summing
+    summed turn_of turns_of own_part own_left sure after left ask counts lacks from to told_of_turn last_column
     finite_rows finite_of_row last_turn next first of_row_0 of_row_1 of_row_2 rows_0 rows_1 rows_2 columns_0 columns_1
     columns_2 finite column_base start_within stop_within fresh
 """
@@ -127,13 +127,13 @@ class ChainEntry(TilesEntry):
             line("// one of these threads brings the tiles of all turns, as their places become free")
             if bring != take:
                 line(f"weft::decrease_registers<{take}>();")
-            warp = self.chain.asks_rows or self.skips or bool(self.chain.pages)  # all of it ask rows, or have pages
+            warp = self.chain.asks_rows or self.together_bring or bool(self.chain.pages)  # all of it ask rows, or have pages
             line(f"if (threadIdx.x > {own + 31 if warp else own}) return;")
             if self.chain.pages:
                 line("const int32_t n = threadIdx.x % 32;  // which of the pages of a turn is this lane's")
-            elif self.skips:
-                line("const int32_t n = threadIdx.x % 32;  // of the turns that all ask for")
-            alone = (self.chain.asks_rows or self.skips) and not self.chain.pages
+            elif self.together_bring:
+                line("const int32_t n = threadIdx.x % 32;  // of what all of a warp ask for, and bring")
+            alone = (self.chain.asks_rows or self.together_bring) and not self.chain.pages
             self.bring_all(f"if (threadIdx.x == {own})" if alone else "")
             line("return;")
         if bring != take:
@@ -145,7 +145,6 @@ class ChainEntry(TilesEntry):
             line(f"__shared__ int32_t told[{self.whole_plan.warpgroups}][4];")
         if self.whole_plan.meeting == "tickets":
             line("__shared__ uint32_t ticket;  // how many parts of a tile were there before this block's")
-        self.stage_columns()
         self.begin_places()
         with self.each_tile():
             self.begin_folds()
@@ -247,6 +246,7 @@ class ChainEntry(TilesEntry):
             line(f"// of the tiles that these are of: {axes}")
             line(f"__shared__ int32_t taken[{rows}][{1 + len(self.chain.sums.batch)}];")
         self.shared_turns()
+        self.declare_lines()
         with self.writer.block("if (threadIdx.x == 0)"):
             with self.writer.block(f"for (int32_t place = 0; place < {rows}; ++place)"):
                 line("rows_full[place].init(1);")
@@ -276,8 +276,9 @@ class ChainEntry(TilesEntry):
             self.look_at_last_pages()
             if self.skips:
                 self.ask_turns()
-            with self.writer.block(alone) if alone and not self.skips else nullcontext():
+            with self.writer.block(alone) if alone and not self.together_bring else nullcontext():
                 self.others = [self.other_places(k) for k in range(len(self.tiles_of))]
+                self.begin_lines()
                 self.bring_turns(groups, size)
                 if self.whole_plan.taken:
                     with self.writer.block("if (first)" if self.skips else "if (first_turn >= turns)"):
@@ -299,11 +300,14 @@ class ChainEntry(TilesEntry):
             for which in self.which:
                 for k in groups[which]:
                     self.find_pages(k)
+            self.load_lines()
             for which in self.which:
                 line(f"{which}_empty[place].wait(phase ^ 1);")
+                if which == "scores":
+                    self.store_lines()
                 if self.skips and which == "scores":
                     with self.one_lane():
-                        line("turn_of[place][0] = told, turn_of[place][1] = next / 4;")
+                        line("turn_of[place] = told;")
                 self.bring_group(groups[which], f"{which}_full[place]", size[which], "place", self.first_of("turn"))
             line(self.next_place)
             line("if (!first) continue;" if self.skips else "if (turn > first_turn) continue;")
@@ -358,9 +362,8 @@ class ChainEntry(TilesEntry):
         edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
         edge = edge if chain.given is None else f"{edge} || !sure" if self.skips else "true"
         self.product_lambdas()
-        self.staging_lambdas()
         if self.skips:
-            line("int32_t turn = own_part.first, following = turn, own_left = own_part.own, after = own_part.after;")
+            line("int32_t turn = own_part.first, own_left = own_part.own;")
         else:
             line("int32_t turn = first_turn;")
         if chain.bounded and not self.whole_plan.taken:
@@ -395,10 +398,22 @@ class ChainEntry(TilesEntry):
             each = "int32_t n = 0; n < after; ++n" if self.skips else "; turn < turns; ++turn"
             self.writer.line(f"for ({each}) leave_turn();")
 
+    def tell_again(self, declared: str) -> None:
+        """What is told of a tile, and only needed when its turns are done: so late, for no register to have it meanwhile.
+        declared: how many turns follow.
+        """
+        if not self.skips:
+            return
+        line = self.writer.line
+        if self.chain.bounded:
+            line(f"{declared} = turns_of[{self.rows_place}][{self.group}].after;")
+        for k, a in enumerate(self.chain.sums.batch, 1):
+            line(f"{self.declare(a)} = {self.told_of_tile(k)};")
+        line("__syncwarp();")
+
     def take_turns_alone(self, edge: str) -> None:
         """Turns one after another, whose sums are multiplied before the scores of the next one."""
         line, chain, sums = self.writer.line, self.chain, self.accumulators()
-        self.fetch("turn")
         each = "own_left > 0; --own_left" if self.skips else f"turn < {'own_turns' if chain.bounded else 'turns'}; ++turn"
         with self.writer.block(f"for (; {each})"):
             self.begin_turn()
@@ -406,7 +421,6 @@ class ChainEntry(TilesEntry):
             self.scores_done("place")
             if self.asks_edge:
                 line(f"const bool edge = {edge};")
-            self.fetch(self.next_turn)
             self.fold_at_edges()
             if sums:
                 self.await_columns_of_sums("place")
@@ -419,6 +433,7 @@ class ChainEntry(TilesEntry):
                     line(f"weft::wgmma_wait<0>({', '.join(sums)});")
                 self.sums_done("place")
             line(self.next_place)
+        self.tell_again("const int32_t after")
         self.leave_others()
         with self.writer.block("if (any_turn)") if chain.bounded and not self.whole_plan.taken else nullcontext():
             self.leave_rows()
@@ -431,17 +446,12 @@ class ChainEntry(TilesEntry):
     def begin_turn(self) -> None:
         self.writer.line("scores_full[place].wait(phase);")
         if self.skips:
-            self.writer.line("turn = turn_of[place][0] / 4, sure = turn_of[place][0] & 1, following = turn_of[place][1];")
+            self.writer.line("turn = turn_of[place] / 4, sure = turn_of[place] & 1;")
             if self.chain.bounded and self.chain.sums.folds:
-                self.writer.line("finite = turn_of[place][0] & 2;")
+                self.writer.line("finite = turn_of[place] & 2;")
             if self.whole_plan.warpgroups == 1:
                 self.writer.line("__syncwarp();  // all of a warp have read it, before it gives its place back")
-        self.take_turn(own=True)
-
-    @property
-    def next_turn(self) -> str:
-        """The turn after the one that is there."""
-        return "following" if self.skips else "turn + 1"
+        self.take_turn()
 
     @property
     def gone(self) -> str:
@@ -460,7 +470,6 @@ class ChainEntry(TilesEntry):
             self.await_columns_of_sums("place")
         if self.asks_edge:
             line(f"edge = {edge};")
-        self.fetch(self.next_turn)
         summed = "false, place" if first else "true, last"
         self.fold_at_edges(f", {summed}" if self.late else "", apart=not first)
 
@@ -480,19 +489,18 @@ class ChainEntry(TilesEntry):
         line, chain, sums = self.writer.line, self.chain, self.accumulators()
         stop = "own_turns" if chain.bounded else "turns"
         some = chain.bounded or self.skips
+        if self.skips and chain.bounded:
+            line("int32_t after = own_part.after;")
         if some:
             line(f"const bool any_own = {'own_left > 0' if self.skips else 'turn < own_turns'};")
         with self.writer.block("if (any_own)") if some else nullcontext():
-            self.fetch("turn")
             if self.asks_edge:
                 line("bool edge;")
             if self.late:
                 self.go_on_late(edge, stop)
             else:
                 self.go_on(edge, stop)
-            if self.skips and chain.bounded:  # so late, for no register to have it meanwhile
-                line(f"after = turns_of[{self.rows_place}][{self.group}].after;")
-                line("__syncwarp();")
+            self.tell_again("after")
             self.leave_rows()
             if not self.late:
                 self.await_columns_of_sums("place")
@@ -622,14 +630,7 @@ class ChainEntry(TilesEntry):
         self.hand_over()
         line(f"weft::wgmma_wait<0>({scores});")
 
-    def fetch(self, turn: str) -> None:
-        if self.staged:
-            self.writer.line(f"fetch_columns({turn});")
-
-    def take_turn(self, *, own: bool = False) -> None:
-        """own: the warpgroup has some of the turn's columns."""
-        if self.staged and own:
-            self.writer.line("hand_columns();")
+    def take_turn(self) -> None:
         if self.whole_plan.warpgroups > 1:
             self.writer.line(f"weft::barrier_sync(1 + {self.group}, 256);")
 
@@ -675,16 +676,27 @@ class ChainEntry(TilesEntry):
                 near = f"weft::maximum<int64_t>({self.within_turns(self.bound_of_row(which))} - ({turn}) * {columns}, 0)"
                 line(f"{name}[u] = weft::minimum<int64_t>({near}, {columns});")
         if chain.given is not None:
-            with self.writer.block("const auto has = [&](const int32_t u, const int32_t point) WEFT_INLINE", "};"):
-                row, column = self.declare(chain.row), self.declare(chain.column)
-                line(f"const int64_t {row} = weft::minimum<int64_t>(first_row + first_own_row + u * 8, last_row);")
-                line(f"const int64_t {column} = {self.first_of(turn, 'int64_t')} + point;")
-                self.statements(tuple(map(self.let, self.of_pairs)))
-                line(f"return {self.printer.value(chain.given)};")
+            self.has_pair(chain.given, turn, place)
         for f, k in zip(chain.sums.folds, self.of_sums(), strict=True):
             total, left = self.totals[f.results[0]], self.left[f.results[0]]
             has = ", has" if chain.given is not None else ""
             line(f"weft::multiply_within({total}[0], {left}, {self.tiles_at(k, place)}, begin, end{has});")
+
+    def has_pair(self, given: Expr, turn: str, place: str) -> None:
+        """Whether a row of a thread has a column of a turn by a condition, whose lines are there of the turn folded last."""
+        line, row, column = self.writer.line, self.declare(self.chain.row), self.declare(self.chain.column)
+        lines = {name: f"{own}[{self.line_place}][point]" for name, (_, own) in self.column_lines.items()}
+        with (
+            self.writer.block("const auto has = [&](const int32_t u, const int32_t point) WEFT_INLINE", "};"),
+            self.spelled(lines) if place == "place" else self.read_in_memory(),
+        ):
+            mark = self.writer.mark()
+            last = f"{self.counts[self.chain.row]} - 1"
+            line(f"const int64_t {row} = weft::minimum<int64_t>(first_row + first_own_row + u * 8, {last});")
+            self.statements(tuple(map(self.let, self.of_pairs)))
+            line(f"return {self.printer.value(given)};")
+            if self.writer.mentions(column, mark):
+                self.writer.insert(mark, f"const int64_t {column} = {self.first_of(turn, 'int64_t')} + point;")
 
     def product_lambdas(self) -> None:
         """The products of a turn."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from weft.emit.chained_turns import TurnsEntry
 
-# Tiles that blocks take side by side, for each of them.
-ROUNDS_TOGETHER = 3
+# Tiles that blocks take side by side, for each of them; where columns move with rows, tiles of one of the batch at a time.
+ROUNDS_TOGETHER, TILES_BESIDE = 3, 4
 
 
 @dataclass
@@ -18,15 +18,25 @@ class TilesEntry(TurnsEntry):
 
     row_step: str = ""
 
+    @property
+    def all_together(self) -> bool:
+        """Whether tiles of all of the batch are taken side by side: where data tell how many columns a tile has, rows side by
+        side have others, and few of them are needed at a time.
+        """
+        return self.chain.told_by_rows or self.skips
+
     def number_of_tiles(self) -> None:
         """How many tiles of rows there are, or parts of these."""
         line, tiles = self.writer.line, self.squares["rows"]
         batch = [self.counts[a] for a in self.chain.sums.batch]
         if self.whole_plan.taken:
             line(f"const int32_t batches = {' * '.join(batch) or '1'};")
-            each = f"{ROUNDS_TOGETHER} * int32_t(gridDim.x) / {tiles}"
-            line("// of so many of these, tiles are taken side by side")
-            line(f"const int32_t together = weft::maximum<int32_t>({each}, 1);")
+            if not self.all_together:
+                each = f"{ROUNDS_TOGETHER} * int32_t(gridDim.x) / {tiles}"
+                if self.chain.start != 0 and self.chain.stop != 0:  # few columns are needed at a time
+                    each = f"weft::maximum<int32_t>({each}, gridDim.x / {TILES_BESIDE})"
+                line("// of so many of these, tiles are taken side by side")
+                line(f"const int32_t together = weft::maximum<int32_t>({each}, 1);")
             line(f"const int32_t tiles = {tiles} * batches;")
             return
         parts = [str(self.whole_plan.parts)] if self.whole_plan.parts > 1 else []
@@ -80,14 +90,20 @@ class TilesEntry(TurnsEntry):
         the cache, the tiles with the most columns come first, so that the last ones are short.
         """
         line, chain, tiles = self.writer.line, self.chain, self.squares["rows"]
-        line(f"const int32_t section = uint32_t(tile) / uint32_t(together * {tiles}), first_batch = section * together;")
-        line("const int32_t few = weft::minimum<int32_t>(together, batches - first_batch);")
-        line(f"const int32_t within_section = tile - first_batch * {tiles}, nth = uint32_t(within_section) / uint32_t(few);")
+        if self.all_together:
+            line("const int32_t nth = uint32_t(tile) / uint32_t(batches);")
+            of_batch = "tile - nth * batches"
+        else:
+            line(f"const int32_t section = uint32_t(tile) / uint32_t(together * {tiles}), first_batch = section * together;")
+            line("const int32_t few = weft::minimum<int32_t>(together, batches - first_batch);")
+            within = f"tile - first_batch * {tiles}"
+            line(f"const int32_t within_section = {within}, nth = uint32_t(within_section) / uint32_t(few);")
+            of_batch = "first_batch + within_section - nth * few"
         if chain.sums.batch:
-            line("const uint32_t batch = first_batch + within_section - nth * few;")
+            line(f"const uint32_t batch = {of_batch};")
             counts = {a: f"uint32_t({self.counts[a]})" for a in chain.sums.batch}
             self.places([self.axes[a] for a in chain.sums.batch], "batch", counts)
-        line(f"const int32_t row_tile = {f'{tiles} - 1 - nth' if chain.stop == 1 else 'nth'};")
+        line(f"const int32_t row_tile = {f'{tiles} - 1 - nth' if self.whole_plan.from_last else 'nth'};")
         self.rows_of_tile()
 
     def hand_tile(self) -> None:
@@ -100,14 +116,17 @@ class TilesEntry(TurnsEntry):
             if self.skips:
                 self.hand_turns()
 
+    def told_of_tile(self, k: int) -> str:
+        return f"taken[{self.rows_place}][{k}]"
+
     def tile_of_rows(self) -> None:
         """The tile that has been told, when its rows have come."""
-        line, place = self.writer.line, f"taken[{self.rows_place}]"
+        line = self.writer.line
         line(f"rows_full[{self.rows_place}].wait{self.rows_phase};")
-        line(f"const int32_t row_tile = {place}[0];")
+        line(f"const int32_t row_tile = {self.told_of_tile(0)};")
         line("if (row_tile < 0) break;")
         for k, a in enumerate(self.chain.sums.batch, 1):
-            line(f"const int64_t {self.declare(a)} = {place}[{k}];")
+            line(f"{'' if self.skips else 'const '}int64_t {self.declare(a)} = {self.told_of_tile(k)};")
         if self.skips:
             line(f"const weft::TurnsOfGroup own_part = turns_of[{self.rows_place}][{self.group}];")
         line("__syncwarp();  // all of a warp have read it, before it gives their place back")
@@ -120,7 +139,7 @@ class TilesEntry(TurnsEntry):
             line(f"const int32_t batch = {number} / {tiles};")
             self.places([self.axes[a] for a in chain.sums.batch], "batch", self.counts)
             number = f"{number} % {tiles}"
-        if chain.stop == 1 and not chain.told_by_rows:
+        if self.whole_plan.from_last and not chain.told_by_rows:
             line(f"const int32_t row_tile = {tiles} - 1 - {number};  // the rows with the most columns first")
         else:
             line(f"const int32_t row_tile = {number};")

@@ -60,8 +60,8 @@ class TurnsEntry(MeetingEntry):
         """Where the warp that brings tiles says which turns these are."""
         if self.skips:
             line, groups = self.writer.line, self.whole_plan.warpgroups
-            line("// of a place: the turn, whether all its pairs have the condition, and all is finite; the turn that follows")
-            line(f"__shared__ int32_t turn_of[{self.plan.stages}][2];")
+            line("// of a place: the turn, whether all its pairs have the condition, and all is finite")
+            line(f"__shared__ int32_t turn_of[{self.plan.stages}];")
             line(f"__shared__ weft::TurnsOfGroup turns_of[{self.whole_plan.row_places}][{groups}];")
 
     # ---------------------------------------------------------------- who brings tiles

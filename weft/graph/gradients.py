@@ -675,7 +675,4 @@ def _operands_of(e: Expr, name: str) -> list[Expr]:
 
 
 def _joined(name: str, exprs: list[Expr]) -> Expr:
-    total = exprs[0]
-    for e in exprs[1:]:
-        total = Op(name, (total, e), INT64)
-    return total
+    return reduce(lambda total, e: Op(name, (total, e), INT64), dict.fromkeys(exprs))

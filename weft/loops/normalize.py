@@ -133,6 +133,8 @@ def simplify(expr: Expr) -> Expr:
             case Op(name="add" | "sub" | "mul" | "neg", type=type_) if type_ == INT64:
                 form = affine(e)
                 return None if form is None else form.expr()
+            case Op(name="min" | "max", args=(a, b), type=type_) if a == b and type_ == INT64:
+                return a
             case Op(name="lt" | "le" | "gt" | "ge" | "eq" | "ne", args=(a, b)):
                 return _decide(e, a, b)
             case Op(name="where", args=(Const(value=value), then, orelse)):

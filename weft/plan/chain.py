@@ -14,7 +14,7 @@ from weft.graph.products import Operand, Products, exact_type
 from weft.graph.tile import Map, Read, names_of
 from weft.loops.ir import Expr, Function, Ref, free_names, substitute
 from weft.loops.steps import bounds
-from weft.loops.types import FLOAT32, INT32, INT64, ScalarType
+from weft.loops.types import FLOAT32, FLOAT64, INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box
 from weft.plan.extents import are_inside, extents_of, ranges_of
@@ -40,11 +40,11 @@ REGISTERS_ASKING = {1: (240, 240), 2: (232, 40), 3: (152, 56)}
 # is told. Points of the first products and lanes of the second at the most.
 OTHER_WORDS, BOUNDED_WORDS, BOUNDED_LANES, MANY_LANES, MANY_WORDS, AXIS_WORDS, READ_WORDS = 20, 18, 16, 128, 16, 4, 8
 WITHIN_WORDS = 4  # fewer, where bounds are counted from where the turns begin
-ASKING_WORDS = 10  # of several scores, where rows are asked for their columns, and sums come before the next scores
+ASKED_WORDS = 8  # fewer, of several scores, where what rows lack is asked ahead, and sums come before the next scores
 SKIPPING_WORDS = 12  # of one score, where turns are left out
-# Of several scores: words of a thread for each read that rows have alone, which stay, and for each scalar; bytes of shared
-# memory for each read that columns have alone, of which a warpgroup has those of two turns.
-ROW_WORDS, SCALAR_WORDS, LINE_BYTES = 2, 2, 8
+# Of several scores: words of a thread for each read that rows have alone, which stay, and for each scalar. Places of lines that
+# columns have alone, for each turn that has one.
+ROW_WORDS, SCALAR_WORDS, LINE_PLACES, LINED = 2, 2, 2, (FLOAT32, FLOAT64, INT32, INT64)
 MOST_WORDS, SPARE_WORDS, MOST_POINTS, MOST_LANES = {1: 218, 2: 218, 3: 148}, 4, 256, 256
 # Of several scores, whose values are made of each other, or of no sums: columns of a turn that are tried; what part of the
 # registers is filled, and where several scores have them with sums at once, or have not; columns of a turn at the most then.
@@ -81,18 +81,19 @@ RUN_OF_PARTS, PARTS_BLOCK, MOST_SHARING, FEWEST_SHARED = 8, 128, 8, 4
 class ChainPlan:
     """scores, sums: the two products, whose tiles are (rows, columns, points) and (rows, lanes, columns). A warpgroup has 64 of
     a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead, and rows, of so many tiles of
-    these. taken: blocks take tiles of rows as they have done others, and nobody knows before which. skips: they leave turns out
-    in which no pair of a row and a column has the mask's condition, as a launch before tells. overlapped: the sums of a
-    turn are multiplied together with the scores of the next one; else, if there are any, before them, so that both need not
-    have registers. together: how many of a tile's rows there are; 0: all. parts: of the columns, which as many blocks
-    fold. meeting: who combines what they leave. page: columns of a page, where they lie in such. same: operands of sums whose
-    tiles are those of operands of scores.
+    these. taken: blocks take tiles of rows as they have done others, and nobody knows before which. from_last: those of the
+    last rows are first, which have more columns. skips: blocks leave turns out in which no pair of a row and a column has the
+    mask's condition, as a launch before tells. overlapped: the sums of a turn are multiplied together with the scores of the
+    next one; else, if there are any, before them, so that both need not have registers. together: how many of a tile's rows
+    there are; 0: all. parts: of the columns, which as many blocks fold. meeting: who combines what they leave. page: columns of
+    a page, where they lie in such. same: operands of sums whose tiles are those of operands of scores.
     """
 
     scores: ProductPlan
     sums: ProductPlan
     row_places: int = 1
     taken: bool = False
+    from_last: bool = False
     skips: bool = False
     overlapped: bool = True
     together: int = 0
@@ -273,7 +274,8 @@ def plan_chain(
     taken = skips or chain.bounded and not chain.pages and plan.parts == 1 and number > machine.multiprocessors
     stay = (taken or alike) and plan.cluster == 1
     number = min(number, machine.multiprocessors) if stay else number
-    return replace(plan, sums=replace(plan.sums, vector=vector), taken=taken, skips=skips), number
+    from_last = last_have_most(chain, names, rows, plan.sums.tile[0])
+    return replace(plan, sums=replace(plan.sums, vector=vector), taken=taken, skips=skips, from_last=from_last), number
 
 
 def _fragments(chain: Chain, extents: Mapping[str, int]) -> int:
@@ -285,17 +287,28 @@ def columns_of_tiles(chain: Chain, names: Mapping[str, int], rows: int, own: int
     """How many columns some tiles of so many rows have, where turns begin with the first one; none where nobody knows."""
     if chain.start in (None, 0) or chain.stop is None or several(chain):
         return []
-    axis, tiles = chain.axes[chain.column], -(-rows // own)
-    found = []
-    for tile in range(0, tiles, max(1, tiles // MOST_SAMPLES)):
-        ends = tile * own, min((tile + 1) * own, rows) - 1
-        try:
-            start = min(bounds(axis.start, {**names, chain.row: row}, {})[0] for row in ends)
-            stop = max(bounds(axis.stop, {**names, chain.row: row}, {})[1] for row in ends)
-        except KeyError:
-            return []
-        found.append(max(0, stop - start))
-    return found
+    tiles = -(-rows // own)
+    found = [columns_of_tile(chain, names, rows, own, tile) for tile in range(0, tiles, max(1, tiles // MOST_SAMPLES))]
+    return [] if None in found else [n for n in found if n is not None]
+
+
+def columns_of_tile(chain: Chain, names: Mapping[str, int], rows: int, own: int, tile: int) -> int | None:
+    """How many columns the rows of a tile have together; None where data tell."""
+    axis, ends = chain.axes[chain.column], (tile * own, min((tile + 1) * own, rows) - 1)
+    try:
+        start = min(bounds(axis.start, {**names, chain.row: row}, {})[0] for row in ends)
+        stop = max(bounds(axis.stop, {**names, chain.row: row}, {})[1] for row in ends)
+    except KeyError:
+        return None
+    return max(0, stop - start)
+
+
+def last_have_most(chain: Chain, names: Mapping[str, int], rows: int, own: int) -> bool:
+    """Whether the last rows have more columns than the first ones, as far as that is known."""
+    first, last = (columns_of_tile(chain, names, rows, own, tile) for tile in (0, -(-rows // own) - 1))
+    if first is None or last is None or first == last:
+        return chain.stop == 1
+    return last > first
 
 
 def several(chain: Chain) -> bool:
@@ -416,10 +429,9 @@ def _plans(
         asked = {n for v in made_of(chain.sums, (chain.mask.condition,)) for n in names_of(v)}
     reads = sum(isinstance(v, Read) and v.name not in brought_alone | asked for v in chain.values)
     made = made_of(chain.sums, (o.value for o in chain.sums.left))
-    of_rows, of_columns = (
-        sum(isinstance(v, Read) and own in v.axes and other not in v.axes and v.name not in asked for v in made)
-        for own, other in ((chain.row, chain.column), (chain.column, chain.row))
-    )
+    kept = (v for v in made if isinstance(v, Read) and v.name not in asked)
+    of_rows = sum(chain.row in v.axes and chain.column not in v.axes for v in kept)
+    line_bytes = sum(v.type.size for v in lines_of(chain, bool(asked))) * LINE_PLACES
     known = {*chain.axes, *(n for v in chain.values for n in names_of(v))}
     scalars = len({n for v in made if isinstance(v, Map) for n in free_names(v.value)} - known)
     more = AXIS_WORDS * max(0, len(chain.sums.batch) - 1) + READ_WORDS * reads
@@ -441,7 +453,7 @@ def _plans(
                     own = words + (not chain.bounded) * lanes // BOUNDED_LANES
                     overlapped = own <= FILLED_BY_SEVERAL * registers[groups][0]
                     alone = turn <= MOST_ALONE and groups < 3
-                words += plain.asking * ASKING_WORDS - left * turn // 4
+                words -= plain.asking * ASKED_WORDS + left * turn // 4
                 room = FILLED_ALONE[groups] * registers[groups][0]
                 if not overlapped and not (alone and words + SCALAR_WORDS * scalars <= room):
                     continue
@@ -462,7 +474,7 @@ def _plans(
                     overlapped=overlapped,
                 )
                 whole = all(b.points * b.tiles == turn for b in brought(plan, chain) if b.product is chain.sums)
-                beside = LINE_BYTES * groups * turn * of_columns
+                beside = line_bytes * stages * turn
                 if whole and shared_bytes(plan, chain) + beside <= machine.shared - OTHER_SHARED:
                     yield plan
                     break
@@ -504,6 +516,20 @@ def brought(plan: ChainPlan, chain: Chain) -> tuple[Brought, ...]:
             each = MATRIX_POINTS if along else columns  # lines have 64 points, or a point of 64 lanes
             found.append(Brought(o, chain.sums, k, along, own, each, columns // each, False, dict(plan.same).get(o.name, "")))
     return tuple(found)
+
+
+def lines_of(chain: Chain, skips: bool) -> tuple[Read, ...]:
+    """The reads that columns have alone, of several scores, and of conditions. skips: those of masks are asked of turns."""
+    exprs: list[Expr] = [chain.given] if chain.given is not None else []
+    exprs += [chain.mask.condition] if skips and chain.mask is not None else []
+    if several(chain):
+        exprs += [*(o.value for o in chain.sums.left), *(e for f in (*chain.leading, *chain.following) for e in f.parts)]
+    own, column = {*chain.sums.batch, chain.column}, Ref(chain.column, INT64)
+    return tuple(
+        v for v in made_of(chain.sums, exprs)
+        if isinstance(v, Read) and v.type in LINED and column.name in v.axes and own >= {*v.axes} and not v.checked
+        and all(i == column or column.name not in free_names(i) for i in v.index)
+    )  # fmt: skip
 
 
 def shared_bytes(plan: ChainPlan, chain: Chain) -> int:

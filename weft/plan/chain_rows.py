@@ -33,7 +33,7 @@ def rows_in_lanes(
 def _fits(function: Function, nest: Nest, chain: Chain) -> bool:
     folds = chain.folds
     types = {t for f in folds for t in f.types}
-    if types not in ({FLOAT32}, {FLOAT64}) or chain.together is not None or chain.given is not None or chain.pages:
+    if types not in ({FLOAT32}, {FLOAT64}) or chain.together is not None or chain.pages:
         return False
     if any(chain.axes[a].start != _ZERO for a in (chain.row, chain.point, *chain.sums.columns)):
         return False
@@ -44,6 +44,8 @@ def _fits(function: Function, nest: Nest, chain: Chain) -> bool:
 
 
 def _exprs(chain: Chain) -> Iterator[Expr]:
+    if chain.given is not None:
+        yield chain.given
     for v in chain.values:
         yield from uses(v)
     for w in (*chain.writes, *chain.sums.sweeps.last):

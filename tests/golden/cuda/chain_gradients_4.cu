@@ -95,6 +95,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     __shared__ weft::Mbarrier rows_full[2], rows_empty[2], scores_full[4], scores_empty[4];
     // of the tiles that these are of: the number among tiles of rows, b_4
     __shared__ int32_t taken[2][2];
+    __shared__ float largest_saved_lines[8][64];
+    __shared__ float inverse_saved_lines[8][64];
+    __shared__ float d_total_saved_lines[8][64];
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 2; ++place) {
             rows_full[place].init(1);
@@ -114,7 +117,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     if (threadIdx.x >= 256) {
         // one of these threads brings the tiles of all turns, as their places become free
         weft::decrease_registers<24>();
-        if (threadIdx.x > 256) return;
+        if (threadIdx.x > 287) return;
+        const int32_t n = threadIdx.x % 32;  // of what all of a warp ask for, and bring
         int32_t place = 0;
         uint32_t phase = 0;  // how often all places have been taken
         uint32_t rows = 0;  // of so many tiles so far
@@ -133,40 +137,74 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
             const int32_t first_turn = (first_row) / 64;
             const int32_t turns = weft::maximum<int64_t>(queries + 63, 0) / 64;
+            const float* const largest_saved_line = largest_saved + b_4 * largest_saved_stride_0;
+            const float* const inverse_saved_line = inverse_saved + b_4 * inverse_saved_stride_0;
+            const float* const d_total_saved_line = d_total_saved + b_4 * d_total_saved_stride_0;
             for (int32_t turn = first_turn; turn < turns; ++turn) {
+                float largest_saved_ahead[2];
+                float inverse_saved_ahead[2];
+                float d_total_saved_ahead[2];
+                #pragma unroll
+                for (int32_t k = 0; k < 2; ++k) {
+                    const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + k * 32 + n, queries - 1);
+                    largest_saved_ahead[k] = largest_saved_line[i_4];
+                    inverse_saved_ahead[k] = inverse_saved_line[i_4];
+                    d_total_saved_ahead[k] = d_total_saved_line[i_4];
+                }
                 scores_empty[place].wait(phase ^ 1);
-                scores_full[place].arrive_expect(16384);
-                // attention.py:62: dot += q[b, i, d] * k[b, j, d]
-                weft::tensor_load(q_tile[place].element, q_map, scores_full[place], 0, turn * 64, int(b_4));
-                // attention.py:61: for d in range(width):
-                weft::tensor_load(grad_out_tile[place].element, grad_out_map, scores_full[place], 0, turn * 64, int(b_4));
+                #pragma unroll
+                for (int32_t k = 0; k < 2; ++k) {
+                    largest_saved_lines[phase * 4 + place][k * 32 + n] = largest_saved_ahead[k];
+                    inverse_saved_lines[phase * 4 + place][k * 32 + n] = inverse_saved_ahead[k];
+                    d_total_saved_lines[phase * 4 + place][k * 32 + n] = d_total_saved_ahead[k];
+                }
+                __syncwarp();
+                if (n == 0) {
+                    scores_full[place].arrive_expect(16384);
+                    // attention.py:62: dot += q[b, i, d] * k[b, j, d]
+                    weft::tensor_load(q_tile[place].element, q_map, scores_full[place], 0, turn * 64, int(b_4));
+                    // attention.py:61: for d in range(width):
+                    weft::tensor_load(grad_out_tile[place].element, grad_out_map, scores_full[place], 0, turn * 64, int(b_4));
+                }
                 if (++place == 4) place = 0, phase ^= 1;
                 if (turn > first_turn) continue;
                 // the rows of a tile come after its first columns, which need not wait for those of the tile before
                 rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
-                taken[rows % 2][0] = row_tile;
-                taken[rows % 2][1] = b_4;
-                rows_full[rows % 2].arrive_expect(32768);
-                // attention.py:62: dot += q[b, i, d] * k[b, j, d]
-                weft::tensor_load(k_tile[rows % 2].element, k_map, rows_full[rows % 2], 0, int(first_row), int(b_4));
-                // attention.py:73: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
-                weft::tensor_load(v_tile[rows % 2].element, v_map, rows_full[rows % 2], 0, int(first_row), int(b_4));
+                if (n == 0) {
+                    taken[rows % 2][0] = row_tile;
+                    taken[rows % 2][1] = b_4;
+                }
+                if (n == 0) {
+                    rows_full[rows % 2].arrive_expect(32768);
+                    // attention.py:62: dot += q[b, i, d] * k[b, j, d]
+                    weft::tensor_load(k_tile[rows % 2].element, k_map, rows_full[rows % 2], 0, int(first_row), int(b_4));
+                    // attention.py:73: acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
+                    weft::tensor_load(v_tile[rows % 2].element, v_map, rows_full[rows % 2], 0, int(first_row), int(b_4));
+                }
                 ++rows;
             }
             if (first_turn >= turns) {
                 rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
-                taken[rows % 2][0] = row_tile;
-                taken[rows % 2][1] = b_4;
-                rows_full[rows % 2].arrive();
+                if (n == 0) {
+                    taken[rows % 2][0] = row_tile;
+                    taken[rows % 2][1] = b_4;
+                }
+                if (n == 0) {
+                    rows_full[rows % 2].arrive();
+                }
                 ++rows;
             }
             uint32_t ticket = 0;
-            ticket = weft::atomic_add_relaxed<weft::Scope::gpu>(tickets, 1u);
-            tile = ticket;
+            if (threadIdx.x == 256) {
+                ticket = weft::atomic_add_relaxed<weft::Scope::gpu>(tickets, 1u);
+            }
+            tile = __shfl_sync(0xffffffffu, ticket, 0);
         }
-        rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
-        taken[rows % 2][0] = -1;  // no tile is left
-        rows_full[rows % 2].arrive();
+        if (threadIdx.x == 256) {
+            rows_empty[rows % 2].wait((rows / 2 % 2) ^ 1);
+            taken[rows % 2][0] = -1;  // no tile is left
+            rows_full[rows % 2].arrive();
+        }
         return;
     }
     weft::increase_registers<240>();
@@ -175,10 +213,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     const int32_t first_own_column = own_column + threadIdx.x % 4 * 8;
     if (threadIdx.x / 128 == 1) weft::barrier_arrive(1, 256);  // the first may begin
     __shared__ int32_t told[2][4];
-    __shared__ float largest_saved_lines[2][2][64];
-    __shared__ float inverse_saved_lines[2][2][64];
-    __shared__ float d_total_saved_lines[2][2][64];
-    uint32_t handed = 0;  // turns of which the warpgroup has had the columns
     int32_t place = 0;
     uint32_t phase = 0;  // how often all places have been taken
     uint32_t rows = 0;  // of so many tiles so far
@@ -225,9 +259,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                         const bool has = !(edge && (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u]));
                         // attention.py:63: scores[j] = dot * scale
                         const float scores_value_4 = dot_9_own[h * 4 + u * 2 + v] * scale_float;
-                        const float exp_3 = weft::exp_flushed(scores_value_4 - largest_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 4 * 2 + h * 8 + v]);
-                        const float weight_6 = inverse_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 4 * 2 + h * 8 + v] * exp_3;
-                        const float weight_2_1 = weight_6 * (d_2_part_1_own[h * 4 + u * 2 + v] - d_total_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 4 * 2 + h * 8 + v]);
+                        const float exp_3 = weft::exp_flushed(scores_value_4 - largest_saved_lines[phase * 4 + place][threadIdx.x % 4 * 2 + h * 8 + v]);
+                        const float weight_6 = inverse_saved_lines[phase * 4 + place][threadIdx.x % 4 * 2 + h * 8 + v] * exp_3;
+                        const float weight_2_1 = weight_6 * (d_2_part_1_own[h * 4 + u * 2 + v] - d_total_saved_lines[phase * 4 + place][threadIdx.x % 4 * 2 + h * 8 + v]);
                         weight_6_own_pair[v] = has ? weight_6 : 0.0f;
                         weight_2_1_own_pair[v] = has ? weight_2_1 : 0.0f;
                     }
@@ -253,31 +287,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 weft::wgmma<weft::bfloat16, weft::Major::rows>(d_k_part_own[0], weight_2_1_own[g / 16], q_tile_2[place].matrix(0, g), true);
             }
         };
-        float largest_saved_ahead, inverse_saved_ahead, d_total_saved_ahead;
-        const float* const largest_saved_line = weft::opaque(largest_saved + b_4 * largest_saved_stride_0);
-        const float* const inverse_saved_line = weft::opaque(inverse_saved + b_4 * inverse_saved_stride_0);
-        const float* const d_total_saved_line = weft::opaque(d_total_saved + b_4 * d_total_saved_stride_0);
-        const auto fetch_columns = [&](const int32_t turn) WEFT_INLINE {
-            {
-                const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
-                largest_saved_ahead = largest_saved_line[i_4];
-            }
-            {
-                const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
-                inverse_saved_ahead = inverse_saved_line[i_4];
-            }
-            {
-                const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + threadIdx.x % 128, queries - 1);
-                d_total_saved_ahead = d_total_saved_line[i_4];
-            }
-        };
-        const auto hand_columns = [&]() WEFT_INLINE {
-            ++handed;  // to where the turn before the last one had them, which all have passed
-            if (threadIdx.x % 128 >= 64) return;
-            largest_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 128] = largest_saved_ahead;
-            inverse_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 128] = inverse_saved_ahead;
-            d_total_saved_lines[threadIdx.x / 128][handed % 2][threadIdx.x % 128] = d_total_saved_ahead;
-        };
         int32_t turn = first_turn;
         const auto leave_turn = [&] {
             // no row of the warpgroup has any of these columns
@@ -290,10 +299,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         for (; turn < first_own_turn && turn < turns; ++turn) leave_turn();
         const bool any_own = turn < own_turns;
         if (any_own) {
-            fetch_columns(turn);
             bool edge;
             scores_full[place].wait(phase);
-            hand_columns();
             weft::barrier_sync(1 + threadIdx.x / 128, 256);
             multiply_scores(place);
             weft::wgmma_commit();
@@ -301,7 +308,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             weft::wgmma_wait<0>(dot_9_own, d_2_part_1_own);
             while (true) {
                 edge = turn >= whole_turns || turn < first_whole_turn;
-                fetch_columns(turn + 1);
                 if (edge) fold_turn(turn, true);
                 else fold_turn(turn, false);
                 if (++turn == own_turns) break;
@@ -309,7 +315,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 const bool infinite = edge && weft::any_of_warpgroup(weft::any_infinite<1>(grad_out_tile_2 + last) || weft::any_infinite<1>(q_tile_2 + last), told[threadIdx.x / 128], 3 + threadIdx.x / 128);
                 if (++place == 4) place = 0, phase ^= 1;
                 scores_full[place].wait(phase);
-                hand_columns();
                 weft::barrier_sync(1 + threadIdx.x / 128, 256);
                 if (infinite) {
                     // 0 times an infinity that a row does not have is none of its: these products leave it out

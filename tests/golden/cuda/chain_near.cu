@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) near(
         uint32_t rows = 0;  // of so many tiles so far
         const int32_t batches = batch_2;
         // of so many of these, tiles are taken side by side
-        const int32_t together = weft::maximum<int32_t>(3 * int32_t(gridDim.x) / row_tiles, 1);
+        const int32_t together = weft::maximum<int32_t>(weft::maximum<int32_t>(3 * int32_t(gridDim.x) / row_tiles, gridDim.x / 4), 1);
         const int32_t tiles = row_tiles * batches;
         for (int32_t tile = blockIdx.x; tile < tiles;) {
             const int32_t section = uint32_t(tile) / uint32_t(together * row_tiles), first_batch = section * together;

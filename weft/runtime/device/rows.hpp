@@ -67,11 +67,11 @@ inline void multiply_rows(T* sums, const T* left, const T* right, int64_t count,
     for (; k < count; ++k) detail::multiply_few<1>(sums + k * rows, left, right + k * step, points, step, stride);
 }
 
-// The same, where each row has but its points from begin[w] to end[w]: 0 times an infinity that it does not have is none of its.
-template <class T>
+// The same, where each row has but some points, as has(point, row) tells: 0 times an infinity that it does not have is none of
+// its.
+template <class T, class Has>
 inline void multiply_rows_within(
-    T* sums, const T* left, const T* right, int64_t count, int64_t points, int64_t step, int64_t stride, const int32_t* begin,
-    const int32_t* end
+    T* sums, const T* left, const T* right, int64_t count, int64_t points, int64_t step, int64_t stride, const Has& has
 ) {
     constexpr int rows = rows_of_tile<T>;
     for (int64_t p = 0; p < points; ++p)
@@ -79,7 +79,7 @@ inline void multiply_rows_within(
             const T other = right[k * step + p * stride];
 #pragma omp simd
             for (int w = 0; w < rows; ++w)
-                sums[k * rows + w] += p >= begin[w] && p < end[w] ? left[p * rows + w] * other : T(0);
+                sums[k * rows + w] += has(p, w) ? left[p * rows + w] * other : T(0);
         }
 }
 
