@@ -63,6 +63,17 @@ def whole(graph: TileGraph, sizes: Collection[str]) -> TileGraph | None:
     return None if any(isinstance(v, Scan | Moved) for v in found.graph.values) else found.made()
 
 
+def from_the_start(graph: TileGraph) -> TileGraph | None:
+    """The graph, whose axes of tiles count from the start of their arrays (`k[p * size + j]`); None where none counts from the
+    start of a tile.
+    """
+    if any(isinstance(v, Scan | Moved) for v in graph.values):
+        return None
+    found = _Whole(graph, frozenset())
+    found.counted_from_the_start()
+    return found.graph if {*found.axes} - {a.name for a in graph.axes} else None
+
+
 def _multiplies_folds(value: Value) -> bool:
     return isinstance(value, Fold) and value.algebra == "sum" and len(value.names) == 1
 
