@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import weft
-from bench.workloads import gqa_decode_split, tensors
+from bench.workloads import gqa_decode, gqa_decode_split, tensors
 from weft.compiler.analysis import Lowered
 from weft.graph import BlockGraph, KernelGraph
 from weft.pytorch.inspection import examine
@@ -303,6 +303,7 @@ def online(heads: int, queries: int, keys: int, d: int, turns: int, rows: int = 
         online(2, 40, 40, 16, 1),
         gqa_decode_split(2, 12, 48, 16),
         gqa_decode_split(2, 12, 37, 16, 3, 2),
+        gqa_decode(1, 12, 40, 16),  # of one head, which some of its nests have no loop for
     ],
 )
 def test_block_graphs_that_are_chains(graph: KernelGraph) -> None:

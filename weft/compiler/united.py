@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from weft.compiler.recomputed import may_chain
 from weft.compiler.settled import in_loops
 from weft.loops.ir import For, Function, Load, Op, Stmt, Store, free_arrays, free_names, statement_exprs, walk, walk_expr
 from weft.loops.names import Names, names_bound_in
@@ -19,12 +20,18 @@ _EXTREMA = ("max", "maximum", "fmax", "min", "minimum", "fmin")
 
 
 def united(schedule: Schedule) -> Function | None:
-    """The function of a schedule without parts; None where it has none, or they are more than how its work is shared."""
+    """The function of a schedule without parts; None where it has none, or they are more than how its work is shared. Several
+    nests that are one chain together are that, too.
+    """
     function = schedule.function
-    if function.checked or not _may_have_parts(function.body) or any(n.rare for n in schedule.nests):
+    several = len(schedule.nests) > 1 and may_chain(function)
+    if function.checked or not (_folds_exponentials(function.body) and (several or _has_tiles(function.body))):
+        return None
+    if any(n.rare for n in schedule.nests) or any(isinstance(s, For) and s.apart for s in walk(function.body)):
         return None
     from weft.graph.build import build
-    from weft.graph.parts import whole
+    from weft.graph.chains import chain
+    from weft.graph.parts import whole, without_single_points
     from weft.graph.passes import passes
     from weft.graph.tile import NotTiles
 
@@ -34,9 +41,13 @@ def united(schedule: Schedule) -> Function | None:
     names = Names.of(function)
     names.taken |= names_bound_in(body)
     try:
-        found = whole(build(replace(schedule, nests=(nest,)), nest), {s.name for s in function.sizes})
+        graph, sizes = build(replace(schedule, nests=(nest,)), nest), {s.name for s in function.sizes}
+        found = whole(graph, sizes)
         if found is None:
-            return None
+            if not several:
+                return None
+            found = without_single_points(graph)
+            chain(found, sizes)
         made = passes(found, function, names, together=True)
     except NotTiles:
         return None
@@ -46,17 +57,21 @@ def united(schedule: Schedule) -> Function | None:
     return replace(function, body=plain, arrays=arrays)
 
 
-def _may_have_parts(statements: tuple[Stmt, ...]) -> bool:
-    """Whether there are exponentials, extrema, and tiles: bounds or subscripts that several loops tell together."""
-    exprs = [top for s in walk(statements) for top in statement_exprs(s)]
-    names = {e.name for top in exprs for e in walk_expr(top) if isinstance(e, Op)}
-    if not names & {"exp", "exp2"} or not names & {*_EXTREMA}:
-        return False
+def _folds_exponentials(statements: tuple[Stmt, ...]) -> bool:
+    """Whether there are exponentials, and extrema that they may be relative to."""
+    exprs = (e for s in walk(statements) for top in statement_exprs(s) for e in walk_expr(top))
+    names = {e.name for e in exprs if isinstance(e, Op)}
+    return bool(names & {"exp", "exp2"} and names & {*_EXTREMA})
+
+
+def _has_tiles(statements: tuple[Stmt, ...]) -> bool:
+    """Whether there are bounds or subscripts that several loops tell together."""
     loops = [s for s in walk(statements) if isinstance(s, For)]
     variables = {f.var for f in loops}
-    bounds = any(free_names(e) & variables for f in loops for e in (f.start, f.stop))
-    indices = (i for top in exprs for e in walk_expr(top) if isinstance(e, Load) for i in e.index)
-    return bounds or any(len(free_names(i) & variables) > 1 for i in indices)
+    if any(free_names(e) & variables for f in loops for e in (f.start, f.stop)):
+        return True
+    loads = (e for s in walk(statements) for top in statement_exprs(s) for e in walk_expr(top) if isinstance(e, Load))
+    return any(len(free_names(i) & variables) > 1 for e in loads for i in e.index)
 
 
 def _arrays(statements: tuple[Stmt, ...]) -> Iterator[str]:

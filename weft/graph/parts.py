@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
+from weft.graph.axes import plus
 from weft.graph.tidy import flattened, renewed
 from weft.graph.tile import (
     Axis,
@@ -26,6 +27,7 @@ from weft.graph.tile import (
     Value,
     dependence,
     mapped,
+    mapped_write,
     names_of,
     starts_neutral,
 )
@@ -72,6 +74,22 @@ def from_the_start(graph: TileGraph) -> TileGraph | None:
     found = _Whole(graph, frozenset())
     found.counted_from_the_start()
     return found.graph if {*found.axes} - {a.name for a in graph.axes} else None
+
+
+def without_single_points(graph: TileGraph) -> TileGraph:
+    """The graph without axes of one point that nothing is folded over: some values have them, and others are of their point."""
+    folded = {a for v in graph.values if isinstance(v, Scan | Fold) for a in v.over}
+    single = {a.name: a.start for a in graph.axes if a.stop == plus(a.start, 1) and a.name not in folded}
+    if any(isinstance(v, Moved) for v in graph.values) or not single:
+        return graph
+
+    def change(e: Expr) -> Expr:
+        return _plain(e, single)
+
+    writes = (mapped_write(w, change) for w in graph.writes)
+    alone = tuple(replace(w, axes=tuple(a for a in w.axes if a not in single)) for w in writes)
+    axes = tuple(replace(a, start=change(a.start), stop=change(a.stop)) for a in graph.axes if a.name not in single)
+    return renewed(replace(graph, axes=axes, values=tuple(mapped(v, change) for v in graph.values), writes=alone))
 
 
 def _multiplies_folds(value: Value) -> bool:
