@@ -119,7 +119,7 @@ def gqa_decode_split(heads: int, queries: int, keys: int, d: int, parts: int = 4
     largest = part.reduction_max(scores, -1, name="largest")
     so_far = part.running_max(largest, name="so_far")
     scale = part.exp(part.sub(part.previous(so_far, -math.inf), so_far), name="scale")
-    weights = part.exp(part.sub(scores, so_far), name="weights")
+    weights = part.to(part.exp(part.sub(scores, so_far)), "float16", name="weights")
     total = part.accumulate(part.reduction(weights, -1), "rescaled_sum", scale=scale)
     summed = part.accumulate(part.matmul(weights, part.input(v, (0, 1), 1)), "rescaled_sum", scale=scale)
     part.output(part.accumulate(largest, "max"), (0, 2), name="largest_of_parts")

@@ -550,3 +550,86 @@ def tempered(q, k, v, heat):
                     acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, d]
                 out[b, i, d] = acc / total * heat[b, i]
     return out
+
+
+@weft.kernel
+def in_parts(q, k, v, scale: float):
+    batch, queries, width = q.shape
+    out = torch.empty(batch, 3, queries, v.shape[2], dtype=q.dtype)
+    sums = torch.empty(batch, 3, queries)
+    for b in range(batch):
+        for p in range(3):
+            for i in range(queries):
+                scores = torch.empty(k.shape[1])
+                for j in range(p * 32, p * 32 + 32):
+                    dot = 0.0
+                    for d in range(width):
+                        dot += q[b, i, d] * k[b, j, d]
+                    scores[j] = dot * scale
+                largest = -math.inf
+                for j in range(p * 32, p * 32 + 32):
+                    largest = max(largest, scores[j])
+                total = 0.0
+                for j in range(p * 32, p * 32 + 32):
+                    total += torch.exp(scores[j] - largest)
+                sums[b, p, i] = torch.log(total) + largest
+                for e in range(v.shape[2]):
+                    acc = 0.0
+                    for j in range(p * 32, p * 32 + 32):
+                        acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, j, e]
+                    out[b, p, i, e] = acc / total
+    return out, sums
+
+
+@weft.kernel
+def counted_in_parts(q, k, v, scale: float):
+    batch, queries, width = q.shape
+    out = torch.empty(batch, 3, queries, v.shape[2], dtype=q.dtype)
+    sums = torch.empty(batch, 3, queries)
+    for b in range(batch):
+        for p in range(3):
+            for i in range(queries):
+                scores = torch.empty(32)
+                for j in range(32):
+                    dot = 0.0
+                    for d in range(width):
+                        dot += q[b, i, d] * k[b, p * 32 + j, d]
+                    scores[j] = dot * scale
+                largest = -math.inf
+                for j in range(32):
+                    largest = max(largest, scores[j])
+                total = 0.0
+                for j in range(32):
+                    total += torch.exp(scores[j] - largest)
+                sums[b, p, i] = torch.log(total) + largest
+                for e in range(v.shape[2]):
+                    acc = 0.0
+                    for j in range(32):
+                        acc += torch.exp(scores[j] - largest).to(q.dtype) * v[b, p * 32 + j, e]
+                    out[b, p, i, e] = acc / total
+    return out, sums
+
+
+@weft.kernel
+def counted_from_row(q, k, v, window: int):
+    queries, width = q.shape
+    out = torch.empty(queries, v.shape[1], dtype=q.dtype)
+    for i in range(queries):
+        scores = torch.empty(window)
+        for j in range(window):
+            dot = 0.0
+            for d in range(width):
+                dot += q[i, d] * k[i + j, d]
+            scores[j] = dot * 0.125
+        largest = -math.inf
+        for j in range(window):
+            largest = max(largest, scores[j])
+        total = 0.0
+        for j in range(window):
+            total += torch.exp(scores[j] - largest)
+        for e in range(v.shape[1]):
+            acc = 0.0
+            for j in range(window):
+                acc += torch.exp(scores[j] - largest).to(q.dtype) * v[i + j, e]
+            out[i, e] = acc / total
+    return out

@@ -88,6 +88,28 @@ def test_scores_that_nothing_is_relative_to() -> None:
     assert not found.repairs
 
 
+def test_parts_of_columns() -> None:
+    """Each part has its own maximum and sums: columns begin where it does, or are counted from there."""
+    args = [*inputs((2, 20, 64), (2, 96, 64), (2, 96, 64)), 0.125]
+    for kernel in (kernels.in_parts, kernels.counted_in_parts):
+        found = read(kernel, *args)
+        assert (found.sums.batch, found.row, found.bounded) == (("b", "p"), "i", True)
+    made = ran(kernels.counted_in_parts, *args)
+    q, k, v = (t.double() for t in args[:3])
+    parts = [slice(p * 32, p * 32 + 32) for p in range(3)]
+    close(made["out"], torch.stack([reference(q, k[:, own], v[:, own], 0.125) for own in parts], 1))
+    close(made["sums"].exp(), torch.stack([(q @ k[:, own].mT * 0.125).exp().sum(-1) for own in parts], 1))
+
+
+def test_windows_that_are_counted_from_the_row() -> None:
+    q, k, v = inputs((40, 64), (100, 64), (100, 64))
+    found = read(kernels.counted_from_row, q, k, v, 30)
+    assert (found.row, found.start, found.stop) == ("i", 1, 1)
+    own = torch.arange(40)[:, None] + torch.arange(30)
+    scores = (q.double()[:, None] * k.double()[own]).sum(-1) * 0.125
+    close(ran(kernels.counted_from_row, q, k, v, 30)["out"], (torch.softmax(scores, -1)[..., None] * v.double()[own]).sum(1))
+
+
 def test_a_product_alone_is_no_chain() -> None:
     from tests.kernels_of_products import product
 

@@ -96,11 +96,14 @@ class Analysis:
 
 def analyze(function: Function, assumed: tuple[tuple[str, str], ...] = ()) -> Analysis:
     """The analysis of a function (its first half of the road)."""
+    from weft.compiler.united import united
     from weft.graph.beside import columns
     from weft.loops.analyze import requirements, schedule
     from weft.plan.arguments import nest_arrays
 
     scheduled = schedule(function)
+    if (plain := united(scheduled)) is not None and len((again := schedule(plain)).nests) <= len(scheduled.nests):
+        scheduled = replace(again, loops=scheduled.loops)
     lowered = [lower_nest(scheduled, nest) for nest in scheduled.nests]
     for k, (one, after) in enumerate(pairwise(lowered)):
         if one.sweeps is not None and after.sweeps is not None and one.sweeps.box is after.sweeps.box is None:

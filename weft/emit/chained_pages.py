@@ -37,16 +37,6 @@ class PagesEntry(RowFoldsEntry):
         b = self.tiles_of[k]
         return None if b.once else self.chain.pages_of(b.operand)
 
-    def look_at_last_pages(self) -> None:
-        """Whether as many columns as data decide have pages at all."""
-        if not self.of_bounds:
-            return
-        for k in range(len(self.tiles_of)):
-            if self.pages_of(k) is not None:
-                with self.writer.block(f"if ({self.stop_of_columns} > 0)"):
-                    self.tell_page(k, f"({self.stop_of_columns} - 1) / {self.whole_plan.page}")
-                    self.writer.line(_OUTSIDE)
-
     def find_pages(self, k: int) -> None:
         """Which page of the k-th operand a lane has in a turn, before there is room for it: memory takes a while to tell."""
         pages, box, axis = self.pages_of(k), self.whole_plan.box_columns, self.axes[self.chain.column]

@@ -273,7 +273,6 @@ class ChainEntry(TilesEntry):
         self.begin_places()
         with self.each_tile_brought(alone):
             self.look()
-            self.look_at_last_pages()
             if self.skips:
                 self.ask_turns()
             with self.writer.block(alone) if alone and not self.together_bring else nullcontext():

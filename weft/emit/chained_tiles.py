@@ -101,8 +101,7 @@ class TilesEntry(TurnsEntry):
             of_batch = "first_batch + within_section - nth * few"
         if chain.sums.batch:
             line(f"const uint32_t batch = {of_batch};")
-            counts = {a: f"uint32_t({self.counts[a]})" for a in chain.sums.batch}
-            self.places([self.axes[a] for a in chain.sums.batch], "batch", counts)
+            self.places_of_batch()
         line(f"const int32_t row_tile = {f'{tiles} - 1 - nth' if self.whole_plan.from_last else 'nth'};")
         self.rows_of_tile()
 
@@ -136,14 +135,19 @@ class TilesEntry(TurnsEntry):
         """The first row of a tile of this number, and of which of the batch it is."""
         line, chain, tiles = self.writer.line, self.chain, self.squares["rows"]
         if chain.sums.batch:
-            line(f"const int32_t batch = {number} / {tiles};")
-            self.places([self.axes[a] for a in chain.sums.batch], "batch", self.counts)
+            line(f"const uint32_t batch = {number} / {tiles};")
+            self.places_of_batch()
             number = f"{number} % {tiles}"
         if self.whole_plan.from_last and not chain.told_by_rows:
             line(f"const int32_t row_tile = {tiles} - 1 - {number};  // the rows with the most columns first")
         else:
             line(f"const int32_t row_tile = {number};")
         self.rows_of_tile()
+
+    def places_of_batch(self) -> None:
+        """Which of the batch a number is: in 32 bits, which no plan has more of, since divisions of more take a while."""
+        counts = {a: f"uint32_t({self.counts[a]})" for a in self.chain.sums.batch}
+        self.places([self.axes[a] for a in self.chain.sums.batch], "batch", counts)
 
     def rows_of_tile(self) -> None:
         line, chain = self.writer.line, self.chain

@@ -243,6 +243,12 @@ class Builder:
         own: Axis = self.axes[axis]
         return own.start, own.stop
 
+    def range(self, axis: str) -> tuple[int, int] | None:
+        own = next((a for a in self.axes.axes if a.name == axis), None)
+        if own is None or not (isinstance(own.start, Const) and isinstance(own.stop, Const)):
+            return None
+        return int(own.start.value), int(own.stop.value)
+
     def block(self, statements: tuple[Stmt, ...]) -> None:
         for stmt in statements:
             self.location = stmt.location or self.location

@@ -10,11 +10,13 @@ relative to that too: the distributive law, of numbers with a unit of rounding o
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from weft.graph.masks import Mask, Sides, Values, decides, mask_of, sides
 from weft.graph.needs import by_need
 from weft.graph.pages import Pages, paged
+from weft.graph.parts import from_the_start
 from weft.graph.passes import folded_alone
 from weft.graph.products import Operand, Products
 from weft.graph.relative import related
@@ -174,6 +176,14 @@ def by_rows(chain: Chain) -> dict[str, Chain]:
 
 def chain(graph: TileGraph, sizes: Collection[str]) -> Chain:
     """The chain that a graph is. sizes: names of numbers that are not below 0. Raises NotTiles."""
+    moved = from_the_start(graph)
+    if moved is not None:
+        with suppress(NotTiles):
+            return _as_it_is(moved, sizes)
+    return _as_it_is(graph, sizes)
+
+
+def _as_it_is(graph: TileGraph, sizes: Collection[str]) -> Chain:
     graph, pages, divisors = paged(graph, _operands_alone(graph))
     graph, asked = inside(graph)
     found = replace(_Reading(prepared(graph), frozenset(sizes)).found(), asked=asked, pages=pages, divisors=divisors)
@@ -257,7 +267,8 @@ class _Reading:
             raise NotTiles("its first products have no rows of their own")
         row = rows[-1]
         together = None if row in alone else self.divided(made_of, row)
-        common = set(own) - {column}
+        bounds = (graph.axis(column).start, graph.axis(column).stop)
+        common = (set(own) | self.depends.of(bounds)) - {column}  # parts of columns have these, and no score of their own
         sums = [f for f in rest if set(f.axes) - common]
         lanes = {a for f in sums for a in f.axes} - common
         if len(lanes) > 1:
@@ -267,7 +278,6 @@ class _Reading:
             axis = graph.axis(name)
             if (free_names(axis.start) | free_names(axis.stop)) & {*graph.made, *(a.name for a in graph.axes)}:
                 raise NotTiles(f"the bounds of {name} are not the same everywhere")
-        bounds = (graph.axis(column).start, graph.axis(column).stop)
         if not self.depends.of(bounds) <= {*batch, row}:
             raise NotTiles(f"the bounds of {column} are not those of rows")
         of_rows = [any(row in self.axes(Ref(n, INT64)) for n in free_names(e) - {row}) for e in bounds]

@@ -21,6 +21,10 @@ class Making(Protocol):
 
     def bounds(self, axis: str) -> tuple[Expr, Expr]: ...
 
+    def range(self, axis: str) -> tuple[int, int] | None:
+        """The bounds of an axis where these are numbers."""
+        ...
+
     def pinned(self, place: Place, axis: str) -> Expr | None:
         """The one point of an axis at which a place is stored to, where its guard tells it."""
         ...
@@ -73,6 +77,9 @@ def meeting(
     while pending:
         # a subscript by one axis that is not known yet tells it
         k = next((k for k, (i, _) in enumerate(pending) if len(own & free_names(i) - at.keys()) == 1), None)
+        if k is None and (told := _by_digits(pending, own - at.keys(), at, graph)) is not None:
+            at |= told
+            continue
         if k is None:
             break
         i, j = pending.pop(k)
@@ -101,6 +108,36 @@ def meeting(
     if Const(False, BOOL) in when:
         return None
     return Meeting(moved, tuple(c for c in when if c != Const(True, BOOL)))
+
+
+def _by_digits(
+    pending: list[tuple[Expr, Expr]], own: Collection[str], at: Mapping[str, Expr], graph: Making
+) -> dict[str, Expr] | None:
+    """What a subscript by several axes tells of the one that counts the most: where all that is left of it is from 0 on and
+    below its coefficient, as of what asks, it is the quotient of both (`part * 64 + lane`).
+    """
+    for i, j in pending:
+        form, wanted = affine(substitute(i, dict(at))), affine(j)
+        axes = [(c, n) for n, c in form.terms if n in own] if form is not None else []
+        if form is None or wanted is None or len(axes) < 2:
+            continue
+        size, axis = max(axes)
+        rest = form - Affine(((axis, size),), 0)
+        whole = Affine(tuple((n, c) for n, c in wanted.terms if c % size == 0), 0)
+        if _below(rest, size, graph) and _below(wanted - whole, size, graph):
+            return {axis: Affine(tuple((n, c // size) for n, c in whole.terms), 0).expr()}
+    return None
+
+
+def _below(form: Affine, size: int, graph: Making) -> bool:
+    """Whether an affine form of axes is from 0 on and below a number."""
+    largest = form.constant
+    for axis, coefficient in form.terms:
+        ends = graph.range(axis)
+        if ends is None or coefficient < 0 or ends[0] < 0:
+            return False
+        largest += coefficient * (ends[1] - 1)
+    return form.constant >= 0 and largest < size
 
 
 def _solved(coefficient: int, rest: Expr, wanted: Expr, when: list[Expr]) -> Expr | None:

@@ -72,6 +72,46 @@ def tidied(name: str, axes: list[Axis], values: dict[str, Value], writes: list[W
     return TileGraph(name, tuple(axes), tuple(_in_order(done)), tuple(writes))
 
 
+def renewed(graph: TileGraph) -> TileGraph:
+    """A graph of changed values: each of them once, with the axes that it has now, and none that no write needs."""
+    known: dict[object, str] = {}
+    same: dict[str, Expr] = {}
+    values: list[Value] = []
+    needed = _needed(graph.axes, dict(graph.made), graph.writes)
+    for v in _in_order([_as_fold(v, needed) for v in graph.values if needed & {*names_of(v)}]):
+        v = mapped(v, lambda e: substitute(e, same))
+        match v:
+            case Read():
+                key: object = (v.array, v.index)
+            case Map():
+                key = v.value
+            case Fold():
+                key = (v.algebra, v.over, v.parts, v.inits, v.reverse)
+            case _:
+                key = v
+        first = known.setdefault(key, names_of(v)[0])
+        if first != names_of(v)[0] and len(names_of(v)) == 1:
+            same[names_of(v)[0]] = Ref(first, v.types[0] if isinstance(v, Fold) else v.type)  # type: ignore[union-attr]
+        else:
+            values.append(v)
+    draft = _Draft([*graph.axes], [], [*graph.writes]).mapped(lambda e: substitute(e, same))
+    by_name = {n: v for v in values for n in names_of(v)}
+    needed = _needed(draft.axes, by_name, draft.writes)
+    nodes = [v for v in values if needed & {*names_of(v)}]
+    axes = _axes_in_order([a for a in draft.axes if a.name in needed], by_name)
+    order, depends = [a.name for a in axes], _dependence(axes, nodes)
+    placed = [replace(v, axes=_sorted(depends.of_value(v), order)) for v in nodes]
+    placed = [replace(v, given=None) if isinstance(v, Read) else v for v in placed]
+    writes = tuple(replace(w, axes=_sorted(w.axes, order)) for w in draft.writes)
+    return replace(graph, axes=tuple(axes), values=tuple(_in_order(placed)), writes=writes)
+
+
+def flattened(graph: TileGraph) -> TileGraph:
+    """A graph whose folds of folds by one operator are one."""
+    draft = _flattened(_Draft([*graph.axes], [*graph.values], [*graph.writes]))
+    return replace(graph, values=tuple(draft.values), writes=tuple(draft.writes), axes=tuple(draft.axes))
+
+
 @dataclass(frozen=True)
 class _Draft:
     axes: list[Axis]

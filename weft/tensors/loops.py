@@ -15,6 +15,7 @@ from weft.tensors.elements import At, Fold, Form, Index, Lowered, Operand, Point
 from weft.tensors.ir import GRID, LOOP, Block, Dim, Graph, Node
 from weft.tensors.operators import ELEMENTWISE, opmath
 from weft.tensors.shapes import is_one
+from weft.tensors.telescoped import telescoped
 from weft.tensors.tiles import exact, length, start, stop, valid, whole
 
 _INDENT = "    "
@@ -51,7 +52,7 @@ def _flat(graph: Graph) -> tuple[list[_Flat], dict[str, str]]:
         if node.block is not None:
             tensors = iter(node.inputs)
             inside: dict[str, str] = {}
-            for own in node.block.nodes:
+            for own in telescoped(node.block.nodes):
                 name = own.name
                 while name in taken:
                     name = f"{node.name}_{name}"
@@ -297,11 +298,16 @@ class _Program:
         return Terms(x.dims, operands, (), "element", over_loop=True)
 
     def _fold(self, node: Node, block: Block | None) -> None:
+        terms = self._terms(node)
+        if node.operator == "accumulate" and not terms.folded and block is not None and block.loop == 1:  # of one turn, itself
+            operand = terms.operands[0]
+            self._expression(node, block, [operand], lambda point: operand.at(node.dims, point))
+            return
         kind = node.attribute("kind") if node.operator == "accumulate" else node.operator
         how = "max" if kind in ("max", "reduction_max") else "rescaled" if kind == "rescaled_sum" else "sum"
         eps = node.attribute("eps") if kind == "rms" else None
         assert eps is None or isinstance(eps, float)
-        value = self._folded(node, block, self._terms(node), how, kind in ("mean", "rms"), eps)
+        value = self._folded(node, block, terms, how, kind in ("mean", "rms"), eps)
         self.values[node.name] = self._stored(node, block, value) if self.uses[node.name] > 1 else value
 
     def _folded(

@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         uint32_t phase = 0;  // how often all places have been taken
         uint32_t rows = 0;  // of so many tiles so far
         for (int32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-            const int32_t batch = tile / row_tiles;
+            const uint32_t batch = tile / row_tiles;
             const int64_t b = batch;
             const int32_t row_tile = tile % row_tiles;
             const int64_t first_row = int64_t(row_tile) * 192;
@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
     uint32_t phase = 0;  // how often all places have been taken
     uint32_t rows = 0;  // of so many tiles so far
     for (int32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const int32_t batch = tile / row_tiles;
+        const uint32_t batch = tile / row_tiles;
         const int64_t b = batch;
         const int32_t row_tile = tile % row_tiles;
         const int64_t first_row = int64_t(row_tile) * 192;

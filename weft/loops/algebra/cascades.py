@@ -12,12 +12,13 @@ The terms decompose if and only if e(x, d) * e(x0, d0) = e(x, d0) * e(x0, d) for
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from weft.loops.ir import Cast, Const, Expr, Op, Ref, free_names, operands, rewrite, with_operands
+from weft.loops.ir import Cast, Const, Expr, Op, Ref, Round, free_names, operands, rewrite, substitute, with_operands
 from weft.loops.show import show_expr
 from weft.loops.simplify import is_number
+from weft.loops.types import FLOAT32
 
 if TYPE_CHECKING:
     import sympy
@@ -72,6 +73,28 @@ def cascade(name: str, coefficient: Expr, addend: Expr, running: tuple[Running, 
     if term is None:
         return Cascade(disorder=f"{those} decides which terms {name} gets")
     return Cascade(_shown(_after(factor, running)), "", _after(factor, running), term)
+
+
+def rescales(term: Expr, scale: Expr, before: str, after: str) -> bool:
+    """Whether a term, in which the name `before` is, times the scale is the same with the name `after` instead."""
+    symbols = _Symbols((Running(before, ()),))
+    symbols.new = {after: symbols.sympy.Symbol(after, real=True)}
+    term = _unguarded(unrounded(term))
+    first, last = (symbols.read(e) for e in (term, substitute(term, {before: Ref(after, FLOAT32)})))
+    by = symbols.read(scale)
+    return first is not None and last is not None and by is not None and symbols.same(first * by, last)
+
+
+def unrounded(term: Expr) -> Expr:
+    """A term of real numbers, none of whose factors is rounded: the error is that of one rounding, whatever these are relative
+    to. What is rounded inside of an exponential stays so.
+    """
+    match term:
+        case Round(value=value):
+            return unrounded(value)
+        case Op(name="mul" | "div" | "neg" | "where", args=args):
+            return replace(term, args=tuple(map(unrounded, args)))
+    return term
 
 
 def _term(addend: Expr, running: tuple[Running, ...]) -> Expr | None:
@@ -204,6 +227,9 @@ class _Symbols:
 
     def repairs(self, c: sympy.Expr, scale: sympy.Expr) -> bool:
         return self._zero(c - self.ratio(scale))
+
+    def same(self, a: sympy.Expr, b: sympy.Expr) -> bool:
+        return self._zero(a - b)
 
     def _zero(self, e: sympy.Expr) -> bool:
         return bool(self.sympy.simplify(self.sympy.powsimp(self.sympy.expand(e))) == 0)
