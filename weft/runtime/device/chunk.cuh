@@ -87,14 +87,29 @@ template <int rows, int width, int parts> struct PartsTile {
             value -= float(own);
         }
     }
-    // Two neighbours, the first of them even.
-    WEFT_FUNCTION void set(int row, int lane, float first, float second) {
+    // Of a warp: 16 rows and 16 neighbours, of which a thread has those that products leave it: two blocks of eight neighbours.
+    WEFT_FUNCTION void set(int row, int lane, const float (&first)[4], const float (&second)[4]) {
         static_assert(parts == exact_parts);
-        uint32_t words[parts];
-        split(first, second, words);
+        uint32_t words[4][parts];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            const float(&own)[4] = n < 2 ? first : second;
+            split(own[n % 2 * 2], own[n % 2 * 2 + 1], words[n]);
+        }
+        const int thread = own_thread() % 32;
 #pragma unroll
         for (int p = 0; p < parts; ++p) {
-            *reinterpret_cast<uint32_t*>(&part[p][lane / 64].element[part[p][0].place(row, lane % 64)]) = words[p];
+            auto& tile = part[p][lane / 64];
+#if __CUDA_ARCH__ >= 900
+            store_matrix(&tile.element[tile.place(row + thread % 16, lane % 64 + thread / 16 * 8)],
+                         {words[0][p], words[1][p], words[2][p], words[3][p]});
+#else
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                const int place = tile.place(row + thread / 4 + n % 2 * 8, lane % 64 + n / 2 * 8 + thread % 4 * 2);
+                *reinterpret_cast<uint32_t*>(&tile.element[place]) = words[n][p];
+            }
+#endif
         }
     }
     WEFT_FUNCTION float get(int row, int lane) const {
@@ -749,15 +764,11 @@ template <int rows, int width, int warps> struct OuterStates {
         }
     }
     WEFT_FUNCTION void share(PartsTile<rows, width, exact_parts>& tile) const {
-        const int thread = own_thread(), lane = thread % 32;
+        const int thread = own_thread();
 #pragma unroll
-        for (int r = 0; r < count; ++r) {
+        for (int r = 0; r < count; r += 2) {
             if (!has(r / columns, thread)) continue;
-#pragma unroll
-            for (int v = 0; v < 4; v += 2) {
-                const int column = first_column(thread) + r % columns * 8 + lane % 4 * 2;
-                tile.set(first_row(r / columns, thread) + lane / 4 + v * 4, column, state[r][v], state[r][v + 1]);
-            }
+            tile.set(first_row(r / columns, thread), first_column(thread) + r % columns * 8, state[r], state[r + 1]);
         }
     }
 
