@@ -748,6 +748,7 @@ template <int rows, int width, int warps> struct OuterStates {
 
     // To where other blocks, or other warps, find them.
     WEFT_FUNCTION void leave(float* memory) const {
+        if (!has(0)) return;
 #pragma unroll
         for (int r = 0; r < count; ++r) {
             *reinterpret_cast<Packet<float, 4>*>(memory + place(r) * 4) =
@@ -756,6 +757,7 @@ template <int rows, int width, int warps> struct OuterStates {
     }
     // After other points, of which this is what they add, and what they leave.
     WEFT_FUNCTION void follow(const float* memory, float left) {
+        if (!has(0)) return;
 #pragma unroll
         for (int r = 0; r < count; ++r) {
             const auto added = *reinterpret_cast<const Packet<float, 4>*>(memory + place(r) * 4);
