@@ -14,7 +14,7 @@ from functools import partial
 from types import MappingProxyType
 
 from weft.emit.dependent import Dependence, dependences, include
-from weft.emit.expressions import SUM, memory_type
+from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.subscripts import coefficient
 from weft.emit.text import Writer
@@ -22,7 +22,7 @@ from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.outer_states import Meeting, OuterStates, Taken
 from weft.graph.tile import Fold, Map, Read, Write, uses_of_write
-from weft.loops.ir import Const, Expr, Function, Let, Ref, Store, trapping
+from weft.loops.ir import Const, Expr, Function, Let, Load, Ref, Store, trapping
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
@@ -250,8 +250,6 @@ class OuterEntry(ValueBody):
     def bringing(self) -> None:
         """What brings the points of a chunk: operands by copies, numbers by way of registers."""
         line = self.writer.line
-        for name in self.places_of.values():
-            line(f"float {name}_ahead = 1.0f;")
         with self.writer.block("const auto bring = [&](const int32_t chunk, const int32_t stage)", "};"):
             line("// found anew for each chunk: places of all copies would take registers from the products")
             line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.threads - 1};")
@@ -260,16 +258,17 @@ class OuterEntry(ValueBody):
                 if own.stages > 1 or self.stages == 1:
                     self.bring(own)
             line("weft::commit_copies();")
+        # what numbers are made of is read a chunk ahead: threads wait for it where they make them
+        reads = [v for v in self.needed(self.places_of) if isinstance(v, Read) and not self.needed(v.index)]
+        names = {v.name: self.fresh.fresh(f"{v.name}_ahead") for v in reads}
+        for v in reads:
+            line(f"{register_type(v.type)} {names[v.name]} = {{}};")
         with self.writer.block("const auto look = [&](const int32_t chunk)", "};"):
-            line(f"if (threadIdx.x >= {2 * CHUNK}) return;")
             line(f"const int64_t point = {self.point_of(f'threadIdx.x % {CHUNK}')};")
-            line(f"const bool here = {self.is_point};")
-            for name in self.places_of.values():  # points that are none add nothing, and leave all as it is
-                line(f"{name}_ahead = 1.0f;")
-            with self.writer.block("if (here)"), self.placed("point"):
-                self.computed(self.places_of)
-                for value, name in self.places_of.items():
-                    line(f"{name}_ahead = {self.printer.value(value)};")
+            with self.writer.block(f"if (threadIdx.x < {2 * CHUNK} && {self.is_point})"), self.placed("point"):
+                for v in reads:
+                    self.writer.cite(v.location)
+                    line(f"{names[v.name]} = {self.printer.value(Load(v.array, v.index, v.type))};")
         if self.single:
             with self.writer.block("const auto bring_factors = [&](const int32_t chunk)", "};"):
                 line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.threads - 1};")
@@ -277,7 +276,16 @@ class OuterEntry(ValueBody):
                 for own in self.single:
                     self.bring(own)
                 line("weft::commit_copies();")
-        with self.writer.block("const auto keep = [&](const int32_t stage)", "};"):
+        with self.writer.block("const auto keep = [&](const int32_t chunk, const int32_t stage)", "};"):
+            for name in self.places_of.values():  # points that are none add nothing, and leave all as it is
+                line(f"float {name}_ahead = 1.0f;")
+            line(f"const int64_t point = {self.point_of(f'threadIdx.x % {CHUNK}')};")
+            here = self.writer.block(f"if (threadIdx.x < {2 * CHUNK} && {self.is_point})")
+            with here, self.placed("point"), self.spelled(names):
+                self.leaves |= names.keys()
+                self.computed(self.places_of)
+                for value, name in self.places_of.items():
+                    line(f"{name}_ahead = {self.printer.value(value)};")
             with self.writer.block(f"if (threadIdx.x < {CHUNK})"):
                 for name in self.places_of.values():
                     line(f"shared.{name}[stage][threadIdx.x] = {name}_ahead;")
@@ -550,7 +558,7 @@ class OuterEntry(ValueBody):
         with self.writer.block(f"if ({begin} < stop)"):
             line(f"look({begin});")
             line(f"bring({begin}, 0);")
-            line("keep(0);")
+            line(f"keep({begin}, 0);")
             if self.single:
                 line(f"bring_factors({begin});")
         if self.takes:
@@ -571,7 +579,7 @@ class OuterEntry(ValueBody):
             if not self.takes:
                 self.writer.wrapped("left *= states.add(", [*self.pair, "shared.weights"], ");")
                 line("__syncthreads();")
-                line("if (chunk + 1 < stop) keep(stage ^ 1);")
+                line("if (chunk + 1 < stop) keep(chunk + 1, stage ^ 1);")
                 return
             line("bool fine = true;")
             line("float next[decltype(states)::count][4], total = 0.0f;")
@@ -599,7 +607,7 @@ class OuterEntry(ValueBody):
                 elif not ahead:
                     line(more)
             line("states.share(shared.states);")
-            line(f"if (chunk + 1 < stop) keep({'stage ^ 1' if ahead else '0'});")
+            line(f"if (chunk + 1 < stop) keep(chunk + 1, {'stage ^ 1' if ahead else '0'});")
 
     def again(self, chunk: str) -> None:
         """Bring what states are taken with once more, when what is on its way has come."""

@@ -53,8 +53,6 @@ extern "C" __global__ void __launch_bounds__(128, 4) linear_attention_before(
     const int32_t chunks = int32_t((length + 63) / 64);
     const int32_t each = int32_t((chunks + parts - 1) / parts);
     const int32_t first = segment * each, stop = weft::minimum<int32_t>(first + each, chunks);
-    float weight_ahead = 1.0f;
-    float decay_ahead = 1.0f;
     const auto bring = [&](const int32_t chunk, const int32_t stage) {
         // found anew for each chunk: places of all copies would take registers from the products
         const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & 127;
@@ -87,22 +85,24 @@ extern "C" __global__ void __launch_bounds__(128, 4) linear_attention_before(
         }
         weft::commit_copies();
     };
+    float g_ahead = {};
     const auto look = [&](const int32_t chunk) {
-        if (threadIdx.x >= 128) return;
         const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
-        const bool here = point < length;
-        weight_ahead = 1.0f;
-        decay_ahead = 1.0f;
-        if (here) {
+        if (threadIdx.x < 128 && point < length) {
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            const float g_value = g_b_h[t];
-            const float exp = weft::exp(g_value);
+            g_ahead = g_b_h[t];
+        }
+    };
+    const auto keep = [&](const int32_t chunk, const int32_t stage) {
+        float weight_ahead = 1.0f;
+        float decay_ahead = 1.0f;
+        const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
+        if (threadIdx.x < 128 && point < length) {
+            const float exp = weft::exp(g_ahead);
             weight_ahead = 1.0f;
             decay_ahead = exp;
         }
-    };
-    const auto keep = [&](const int32_t stage) {
         if (threadIdx.x < 64) {
             shared.weight[stage][threadIdx.x] = weight_ahead;
             shared.decay[stage][threadIdx.x] = decay_ahead;
@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) linear_attention_before(
     if (first < stop) {
         look(first);
         bring(first, 0);
-        keep(0);
+        keep(first, 0);
     }
     for (int32_t chunk = first; chunk < stop; ++chunk) {
         const int32_t stage = (chunk - first) % 2;
@@ -126,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) linear_attention_before(
         }
         left *= states.add(shared.k_tile[stage], shared.v_tile[stage], shared.weights);
         __syncthreads();
-        if (chunk + 1 < stop) keep(stage ^ 1);
+        if (chunk + 1 < stop) keep(chunk + 1, stage ^ 1);
     }
     states.leave(state_before_sums + int64_t(blockIdx.x) * 4096);
     if (threadIdx.x == 0) state_before_left[blockIdx.x] = left;
@@ -188,8 +188,6 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     const int32_t chunks = int32_t((length + 63) / 64);
     const int32_t each = int32_t((chunks + parts - 1) / parts);
     const int32_t first = segment * each, stop = weft::minimum<int32_t>(first + each, chunks);
-    float weight_ahead = 1.0f;
-    float decay_ahead = 1.0f;
     const auto bring = [&](const int32_t chunk, const int32_t stage) {
         // found anew for each chunk: places of all copies would take registers from the products
         const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & 127;
@@ -222,19 +220,13 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         }
         weft::commit_copies();
     };
+    float g_ahead = {};
     const auto look = [&](const int32_t chunk) {
-        if (threadIdx.x >= 128) return;
         const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
-        const bool here = point < length;
-        weight_ahead = 1.0f;
-        decay_ahead = 1.0f;
-        if (here) {
+        if (threadIdx.x < 128 && point < length) {
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            const float g_value = g_b_h[t];
-            const float exp = weft::exp(g_value);
-            weight_ahead = 1.0f;
-            decay_ahead = exp;
+            g_ahead = g_b_h[t];
         }
     };
     const auto bring_factors = [&](const int32_t chunk) {
@@ -255,7 +247,15 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         }
         weft::commit_copies();
     };
-    const auto keep = [&](const int32_t stage) {
+    const auto keep = [&](const int32_t chunk, const int32_t stage) {
+        float weight_ahead = 1.0f;
+        float decay_ahead = 1.0f;
+        const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
+        if (threadIdx.x < 128 && point < length) {
+            const float exp = weft::exp(g_ahead);
+            weight_ahead = 1.0f;
+            decay_ahead = exp;
+        }
         if (threadIdx.x < 64) {
             shared.weight[stage][threadIdx.x] = weight_ahead;
             shared.decay[stage][threadIdx.x] = decay_ahead;
@@ -303,7 +303,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     if (from < stop) {
         look(from);
         bring(from, 0);
-        keep(0);
+        keep(from, 0);
         bring_factors(from);
     }
     states.share(shared.states);
@@ -372,6 +372,6 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
             if (chunk + 1 < stop) bring_factors(chunk + 1);
         }
         states.share(shared.states);
-        if (chunk + 1 < stop) keep(stage ^ 1);
+        if (chunk + 1 < stop) keep(chunk + 1, stage ^ 1);
     }
 }
