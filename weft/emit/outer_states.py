@@ -290,9 +290,9 @@ class OuterEntry(ValueBody):
                 for name in self.places_of.values():
                     line(f"shared.{name}[stage][threadIdx.x] = {name}_ahead;")
             line("__syncwarp();")
-            reads = "true" if self.taken or self.meets else "false"
+            taking = "true" if self.taken or self.meets else "false"
             given = [self.number("decay"), self.ahead("decay"), self.ahead("weight")]
-            self.writer.wrapped(f"shared.weights.weigh<{reads}>(", given, ");")
+            self.writer.wrapped(f"shared.weights.weigh<{taking}>(", given, ");")
             if self.meets:
                 line(f"shared.meeting.weigh({self.ahead('early_decay')}, {self.ahead('early_weight')});")
 
