@@ -1021,10 +1021,13 @@ def _from_the_end_apart(function: Function, target: str) -> Function | None:
     """The function with two sites instead of each that has no plan and a subscript that counts from the end where it is below
     0: one for those below 0, one for the others. None where there are none.
     """
-    edit = Edit()
+    edit, fixed = Edit(), {s.name for s in function.sizes} | {s.name for s in function.scalars}
     for site in often(function, target):
-        index = site.store.index
-        axis = next((k for k, i in enumerate(index) if counted_from_end(i)[1] and affine(counted_from_end(i)[0])), None)
+        index, known = site.store.index, fixed | {f.var for f in site.loops}
+        bare = (form for form, counts in map(counted_from_end, index) if counts)
+        if not all(affine(form) is not None and free_names(form) <= known for form in bare):
+            continue
+        axis = next((k for k, i in enumerate(index) if counted_from_end(i)[1]), None)
         if axis is None or _plan(function, site) is not None:
             continue
         whole = index[axis]

@@ -149,7 +149,8 @@ class Promoter:
         if not reaches or stored is None:
             # no recurrence, but what an iteration stores it need not load again
             made = replace(loop, body=body, carries=self._threaded_carries(thread, loop, stored))
-            return loop if _loads_of(made, array) == _loads_of(loop, array) else made
+            by_data = bool(target.names - self._outer_names((*loops, loop)))
+            return loop if by_data and _loads_of(made, array) == _loads_of(loop, array) else made
         initials = [self._initial(loop, loops, target, k, reaches) for k in range(1, max(reaches) + 1)]
         if any(i is None for i in initials):
             return loop
