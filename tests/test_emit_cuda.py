@@ -174,7 +174,7 @@ def windows_inside(x, places, stride: int):
         s = 0.0
         for a in range(3):
             first = places[i] + a
-            if 0 <= first and first < n:
+            if 0 <= first < n:
                 s += x[places[i] + a]
             if 0 <= stride * i + a - 1 < n:
                 s += x[stride * i + a - 1] * 2
@@ -196,7 +196,7 @@ def doubled_place(x, places):
     y = torch.zeros(many)
     for i in range(many):
         first = int(places[i]) + int(places[i])
-        if 0 <= first and first < n:
+        if 0 <= first < n:
             y[i] = x[first]
     return y
 

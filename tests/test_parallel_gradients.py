@@ -10,6 +10,7 @@ import torch
 import weft
 from tests.gradients import examined_gradient
 from tests.test_segments import same
+from weft.compiler import unused
 from weft.loops.ir import Const, Op, Ref
 from weft.loops.preimages import course, first_reaching
 from weft.loops.types import INT64
@@ -186,6 +187,7 @@ def test_bounds_tell_their_iterations() -> None:
     found = examined_gradient(sharpened, "float32[700,800]")
     assert len(found.launches()) == 1
     assert all(a.role != "local" for a in found.analysis.function.arrays)
+    assert not unused(found.analysis, found.launches()[0], found.names)  # each of the few is next to the element
 
 
 def test_what_reaches_a_value_follows_from_it() -> None:
