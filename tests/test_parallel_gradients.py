@@ -13,6 +13,7 @@ from tests.test_segments import same
 from weft.compiler import unused
 from weft.loops.ir import Const, Op, Ref
 from weft.loops.preimages import course, first_reaching
+from weft.loops.steps import bounds, farthest_apart
 from weft.loops.types import INT64
 from weft.plan.threads import ThreadPlan
 from weft.pytorch.inspection import sources
@@ -188,6 +189,19 @@ def test_bounds_tell_their_iterations() -> None:
     assert len(found.launches()) == 1
     assert all(a.role != "local" for a in found.analysis.function.arrays)
     assert not unused(found.analysis, found.launches()[0], found.names)  # each of the few is next to the element
+
+
+def test_few_iterations_reach_an_element_at_the_end_of_windows() -> None:
+    """Threads of a block would share them otherwise: as many as there are elements."""
+    place, element, height = Ref("a", INT64), Ref("p", INT64), Ref("height", INT64)
+    past = Op("add", (element, Const(1, INT64)), INT64)
+    moved = Op("max", (Op("add", (Ref("i", INT64), place), INT64), Const(0, INT64)), INT64)
+    clamped = Op("min", (moved, Op("sub", (height, Const(1, INT64)), INT64)), INT64)
+    ends = [first_reaching(clamped, "i", e, Const(0, INT64), height) for e in (element, past)]
+    assert ends[0] is not None and ends[1] is not None
+    ranges = {"a": (-2, 2), "p": (0, 699)}
+    assert farthest_apart(ends[0], ends[1], {"height": 700}, ranges) == 3
+    assert bounds(ends[0], {"height": 700}, ranges)[1] <= 701
 
 
 def test_what_reaches_a_value_follows_from_it() -> None:
