@@ -164,3 +164,45 @@ def test_bounds_that_are_outside_end_the_kernel(monkeypatch: pytest.MonkeyPatch)
         sums_between.py(*args)
     ran = simulate_call(sums_between.program, args, "sm_90a", 1, "call")
     assert {f.kind for launch in ran.launches for s in launch.simulations for f in s.findings} >= {"trap"}
+
+
+@weft.kernel
+def windows_inside(x, places, stride: int):
+    n, many = x.shape[0], places.shape[0]
+    y = torch.empty(many)
+    for i in range(many):
+        s = 0.0
+        for a in range(3):
+            first = places[i] + a
+            if 0 <= first < n:
+                s += x[places[i] + a]
+            if 0 <= stride * i + a - 1 < n:
+                s += x[stride * i + a - 1] * 2
+        y[i] = s
+    return y
+
+
+def test_what_a_condition_compares_is_not_looked_at_again() -> None:
+    assert "weft::inside(" not in windows_inside.source("float32[700]", "int64[5000]", 2, arch="sm_90a")
+    x, places = torch.randn(7), torch.tensor([0, -2, 5, 6, -9, 30])
+    report = windows_inside.check(x, places, 2)
+    assert not report.findings and report.ok, str(report)
+    torch.testing.assert_close(windows_inside(x, places, 2), windows_inside.py(x, places, 2))
+
+
+@weft.kernel
+def doubled_place(x, places):
+    n, many = x.shape[0], places.shape[0]
+    y = torch.zeros(many)
+    for i in range(many):
+        first = int(places[i]) + int(places[i])
+        if 0 <= first < n:
+            y[i] = x[first]
+    return y
+
+
+def test_a_place_that_no_integer_holds_is_none_of_an_array() -> None:
+    """What its check takes instead is compared, and read."""
+    args = [torch.randn(7), torch.tensor([float(1 << 62), 3.0])]
+    ran = simulate_call(doubled_place.program, args, "sm_90a", 1, "call")
+    assert {f.kind for launch in ran.launches for s in launch.simulations for f in s.findings} == {"trap"}

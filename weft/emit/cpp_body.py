@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from weft.emit.expressions import (
     PRODUCT,
@@ -40,6 +40,7 @@ from weft.emit.lanes import (
 from weft.emit.names import Names
 from weft.emit.subscripts import add, affine, coefficient, constant, simplify, sub
 from weft.emit.text import Writer
+from weft.loops.accesses import counted_from_end
 from weft.loops.affine import is_bound
 from weft.loops.algebra.evaluation import decided_by_state
 from weft.loops.algebra.stops import stops, while_running
@@ -66,6 +67,7 @@ from weft.loops.ir import (
     free_names,
     statement_exprs,
     substitute,
+    unchecked,
     walk,
     walk_expr,
 )
@@ -73,6 +75,7 @@ from weft.loops.schedule import Nest, Update, Verdict
 from weft.loops.types import BFLOAT16, BOOL, FLOAT16, INT64, ScalarType
 from weft.plan.arguments import Facts, faults_of, stride_name
 
+_LONG = 100  # operations of an integer above which it is not written out
 STACK_LIMIT = 64 * 1024  # bytes of a local array above which it is kept off the stack
 
 # How OpenMP names the reductions that it knows; the others are declared where they are used.
@@ -130,6 +133,9 @@ class Body:
     reductions: set[tuple[str, ScalarType]] = field(default_factory=set)
     faults: dict[Fault, int] = field(default_factory=dict)
     failed: str = "outside"  # the variable that takes the code of what fails
+    meanings: dict[str, Expr] = field(default_factory=dict)  # of names of conditions and integers
+    # what is compared where the writing stands, by what holds: whether a <= b or a < b, a and b
+    compared: dict[tuple[bool, Expr, Expr], Expr] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         first = len(self.function.arrays) + 1
@@ -137,7 +143,7 @@ class Body:
         # what loops whose bounds data decide are known to stay below
         self.known_below = {f.var: f.segment.limits for f in self.nest.loops() if f.segment is not None}
         self.printer = Printer(self._name, self._load, lambda name: name not in self.large, fault=self._fault,
-                               short=dict(self.facts.short))  # fmt: skip
+                               short=dict(self.facts.short), under=self.under_condition)  # fmt: skip
 
     # ------------------------------------------------------------ names and elements
 
@@ -166,6 +172,7 @@ class Body:
         if tile is not None:
             return Text(tile)
         array = self.function.array(load.array)
+        load = replace(load, index=self.as_compared(load.array, load.index))
         text = self.element(load.array, load.index)
         if memory_type(array.dtype) != register_type(array.dtype):
             text = f"{register_type(array.dtype)}({text})"
@@ -209,9 +216,49 @@ class Body:
     def check(self, array: str, axis: int, index: Expr) -> str:
         """That a subscript is inside; the name of the answer where it is known already."""
         declared = self.function.array(array)
+        if self.inside_where_compared(index, declared.shape[axis]) is not None:
+            return "true"
         code = self.function.arrays.index(declared) + 1
         asked = f"weft::inside({self.printer.index(index)}, {self.printer.index(declared.shape[axis])}, {code}, {self.failed})"
         return self.known_inside.get((array, axis, index), asked)
+
+    @contextmanager
+    def under_condition(self, condition: Expr) -> Iterator[None]:
+        """Where a condition holds: what it says of subscripts need not be looked at."""
+        before, pending, compared = self.compared, [condition], dict(self.compared)
+        while pending:
+            match pending.pop():
+                case Op(name="and", args=args):
+                    pending += args
+                case Ref(name=name) if name in self.meanings:
+                    pending.append(self.meanings[name])
+                case Op(name="le" | "lt" as name, args=(a, b)) | Op(name="ge" | "gt" as name, args=(b, a)) if a.type == INT64:
+                    key = name in ("le", "ge"), self.meaning(a), self.meaning(b)
+                    compared[key] = a if name in ("lt", "gt") else b
+        self.compared = compared
+        yield
+        self.compared = before
+
+    def meaning(self, e: Expr) -> Expr:
+        """An integer in terms of what its names stand for, unless that is long; where no check of it fails."""
+        while names := free_names(e) & self.meanings.keys():
+            if sum(1 for _ in walk_expr(e)) > _LONG:
+                break
+            e = substitute(e, {n: self.meanings[n] for n in names})
+        return simplify(unchecked(e))
+
+    def as_compared(self, array: str, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Subscripts that a condition tells to be inside, as it has them: where a check fails, of what is taken instead."""
+        if not self.compared:
+            return index
+        shape = self.function.array(array).shape
+        return tuple(self.inside_where_compared(i, e) or i for i, e in zip(index, shape, strict=True))
+
+    def inside_where_compared(self, index: Expr, extent: Expr) -> Expr | None:
+        """A subscript that a condition tells to be inside of an axis, and thus not to count from the end."""
+        own, end = self.meaning(counted_from_end(index)[0]), self.meaning(extent)
+        there = self.compared and (True, Const(0, INT64), own) in self.compared
+        return self.compared.get((False, own, end)) if there else None
 
     def declare_steady(self, statements: tuple[Stmt, ...], var: str) -> tuple[Stmt, ...]:
         """Declare what every iteration of an axis loads alike, and whether subscripts that are alike are inside; the
@@ -341,6 +388,9 @@ class Body:
                 case Let(name=name, value=value):
                     self.writer.cite(stmt.location)
                     self.bind(name, value.type, self.printer.value(value))
+                    steady = all(self.function.array(a).role == "input" for a in free_arrays(value))
+                    if value.type in (BOOL, INT64) and steady:
+                        self.meanings[name] = value
                 case Store():
                     self.writer.cite(stmt.location)
                     self.store(stmt)
@@ -357,7 +407,10 @@ class Body:
 
     def store(self, store: Store) -> None:
         key = (store.array, store.index)
-        place = self.tile_stores.get(key) or self.element(*key)
+        place = self.tile_stores.get(key)
+        if place is None:
+            key = (store.array, self.as_compared(*key))
+            place = self.element(*key)
         checks, value, known = self.checks(*key), store.value, dict(self.known_inside)
         self.known_inside |= {(store.array, axis, i): "true" for axis, i in enumerate(store.index)}
         if isinstance(value, Load) and self._moved(store, value):
@@ -383,7 +436,9 @@ class Body:
         if not branch.then and not branch.orelse and len(branch.merges) == 1:
             (merge,) = branch.merges
             condition = self.printer.value(branch.condition, TERNARY + 1)
-            then, orelse = (self.printer.exact(e, TERNARY + 1) for e in (merge.then, merge.orelse))
+            with self.under_condition(branch.condition):
+                then = self.printer.exact(merge.then, TERNARY + 1)
+            orelse = self.printer.exact(merge.orelse, TERNARY + 1)
             self.bind(merge.name, merge.type, f"{condition} ? {then} : {orelse}")
             return
         targets = {}
@@ -395,7 +450,7 @@ class Body:
                 self.writer.line(f"{register_type(m.type)} {targets[m.name]};")
         condition = self.printer.value(branch.condition)
         otherwise = bool(branch.orelse or branch.merges)
-        with self.writer.block(f"if ({condition})", "" if otherwise else "}"):
+        with self.under_condition(branch.condition), self.writer.block(f"if ({condition})", "" if otherwise else "}"):
             self.statements(branch.then)
             for m in branch.merges:
                 self.writer.line(f"{targets[m.name]} = {self.printer.value(m.then)};")

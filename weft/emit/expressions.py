@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from weft.emit.subscripts import simplify
@@ -154,6 +155,7 @@ class Printer:
     narrow: whether an int64 name is a C++ variable of 32 bits, which subscripts may compute with, but values not. fault: the
     number of a fault and where it is noted. rare: the variable that tells that a function of `weft/rare.hpp` was wrong, where
     those are to be called. short: quotients and remainders of integers, and the C++ types of 32 bits that they are computed in.
+    under: where a condition holds.
     """
 
     name: Callable[[Ref], str]
@@ -164,6 +166,7 @@ class Printer:
     fault: Callable[[Fault], str] = lambda fault: ""
     rare: str = ""
     short: Mapping[Expr, str] = field(default_factory=dict)
+    under: Callable[[Expr], AbstractContextManager[None]] = lambda condition: nullcontext()
 
     def value(self, expr: Expr, level: int = TERNARY) -> str:
         """A value, parenthesised if it binds less tightly than `level`."""
@@ -235,7 +238,9 @@ class Printer:
             return Text(f"weft::holds({condition}, {noted}) ? {value} : {literal(0, type_, typed=True)}", TERNARY)
         if name == "where":
             condition = self._print(args[0], wrap).within(OR)
-            then, orelse = (self._exact(a, wrap) for a in args[1:])
+            with self.under(args[0]):
+                then = self._exact(args[1], wrap)
+            orelse = self._exact(args[2], wrap)
             return Text(f"{condition} ? {then.within(OR)} : {orelse.within(TERNARY)}", TERNARY)
         wraps = wrap or type_ != INT64  # subscripts count in 64 bits, elements wrap in them too
         if name in _WRAPPING and type_.category == "int" and wraps and not self._stays_small(expr):
@@ -247,7 +252,9 @@ class Printer:
             spelling, level = _INFIX[name]
             constants = all(isinstance(a, Const) for a in args)
             left = self._exact(args[0], wrap) if constants else self._operand(args[0], type_, wrap)
-            text = Text(f"{left.within(level)}{spelling}{self._operand(args[1], type_, wrap).within(level + 1)}", level)
+            with self.under(args[0]) if name == "and" else nullcontext():
+                right = self._operand(args[1], type_, wrap)
+            text = Text(f"{left.within(level)}{spelling}{right.within(level + 1)}", level)
             return Text(f"{_cpp(type_)}({text.text})") if narrow and name.startswith("bit") else text
         call = self._call(OPERATORS[name].spelling, args, wrap)
         return Text(f"{call.text[:-1]}, {self.rare})") if self.rare and is_rarely_wrong(expr) else call

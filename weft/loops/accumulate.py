@@ -51,6 +51,7 @@ from weft.loops.ir import (
 from weft.loops.memory import Memory
 from weft.loops.names import Names
 from weft.loops.polynomials import Polynomial, difference, no_less, polynomial
+from weft.loops.preimages import course, first_reaching
 from weft.loops.simplify import add, base_name, bound_inside, fold, neg, number
 from weft.loops.types import BOOL, INT64, ScalarType
 
@@ -269,7 +270,7 @@ def _hoist_one(
         index = tuple(in_full(site, i, loop.body) if free_names(i) & bound else i for i in site.store.index)
         if site.loops or any(free_names(i) & bound or free_arrays(i) & stored for i in index):
             continue
-        if nested and not (around and all(f.var in _plain(index) for f in around)):
+        if nested and not _sums(loop) and not (around and all(f.var in _plain(index) for f in around)):
             continue
         inside = surely_inside(function, target, index, around)
         if site.path and not inside:
@@ -283,6 +284,12 @@ def _hoist_one(
             after = If(_runs(loop), (after,), (), (), site.store.location)
         return replace(loop, carries=(*loop.carries, carry), body=body), after
     return None
+
+
+def _sums(loop: For) -> bool:
+    """Whether a loop carries sums, and nothing else."""
+    nexts = ((Ref(c.name, c.type), c.next) for c in loop.carries)
+    return bool(loop.carries) and all(isinstance(e, Op) and e.name == "add" and own in e.args for own, e in nexts)
 
 
 def _runs(loop: For) -> Expr:
@@ -990,7 +997,12 @@ def _gather(function: Function, target: str, names: Names) -> Function:
         plans = [_plan(function, s) for s in often(function, target)]
         todo = [p for p in plans if p is not None and not p.in_place and id(p.site.store) not in left]
         if not todo:
-            return _sums_first(_by_spans(function, target, names), target, names)
+            function = _by_spans(function, target, names)
+            apart = _from_the_end_apart(function, target)
+            if apart is None:
+                return _sums_first(function, target, names)
+            function = apart
+            continue
         group = _neighbours(function, todo[0], plans) or [p for p in todo if p.key() == todo[0].key()]
         changed = _own_nest(function, group, names)
         if changed is None:
@@ -1005,10 +1017,33 @@ def often(function: Function, target: str) -> list[Site]:
     return [s for s in sites_of(function.body, target) if not any(isinstance(x.stmt, If) and x.stmt.rare for x in s.path)]
 
 
+def _from_the_end_apart(function: Function, target: str) -> Function | None:
+    """The function with two sites instead of each that has no plan and a subscript that counts from the end where it is below
+    0: one for those below 0, one for the others. None where there are none.
+    """
+    edit, fixed = Edit(), {s.name for s in function.sizes} | {s.name for s in function.scalars}
+    for site in often(function, target):
+        index, known = site.store.index, fixed | {f.var for f in site.loops}
+        bare = (form for form, counts in map(counted_from_end, index) if counts)
+        if not all(affine(form) is not None and free_names(form) <= known for form in bare):
+            continue
+        axis = next((k for k, i in enumerate(index) if counted_from_end(i)[1]), None)
+        if axis is None or _plan(function, site) is not None:
+            continue
+        whole = index[axis]
+        assert isinstance(whole, Op)
+        below, *ends = whole.args
+        sides = ((*index[:axis], end, *index[axis + 1 :]) for end in ends)
+        then, orelse = (accumulate_into(target, i, site.value, site.store) for i in sides)
+        edit.instead[id(site.store)] = [If(below, (then,), (orelse,), (), site.store.location)]
+    return replace(function, body=edit.apply(function.body)) if edit.instead else None
+
+
 def _by_spans(function: Function, target: str, names: Names) -> Function:
     """Let elements gather from sites of which each subscript is a function of a variable of its own (`i * h // height`,
-    `int(u)`, `abs(i - pad)`), or of that and of places in a window (`max(i + a - 1, 0)`): the subscripts, and of each element
-    the least and the largest iteration, are found first, once, and those between are asked.
+    `int(u)`, `abs(i - pad)`), or of that and of places in a window (`max(i + a - 1, 0)`). Of sums, bounds and quotients the
+    element tells its iterations. Of others the subscripts, and of each element the least and the largest iteration, are found
+    first, once; those between are asked where a subscript may turn (`abs`).
     """
     settled, tops = Settled(function), dict[int, list[_Spanned]]()
     for site in often(function, target):
@@ -1022,6 +1057,8 @@ def _by_spans(function: Function, target: str, names: Names) -> Function:
         for one in sites:
             for axis, (loop, subscript, around) in one.functions.items():
                 extent = function.array(target).shape[axis]
+                if _told(loop, subscript, _ZERO) is not None:
+                    continue
                 own = (*around, loop)
                 bare = substitute(subscript, {f.var: Ref(str(k), INT64) for k, f in enumerate(own)})
                 key = bare, extent, *(e for f in own for e in (f.start, f.stop))
@@ -1175,6 +1212,13 @@ def _tame(e: Expr, var: str) -> bool:
     return False
 
 
+def _told(loop: For, subscript: Expr, element: Expr) -> tuple[Expr, Expr] | None:
+    """The first iteration that gives a subscript an element, and the one past the last, as the element tells them."""
+    past = add(element, Const(1, INT64))
+    first, last = (first_reaching(subscript, loop.var, e, loop.start, loop.stop) for e in (element, past))
+    return None if first is None or last is None else (first, last)
+
+
 def _gathering(function: Function, one: _Spanned, names: Names, edit: Edit, arrays: list[Array]) -> Stmt:
     """A nest over elements, each of which sums what the iterations in its spans add to it."""
     site, shape = one.site, function.array(one.site.store.array).shape
@@ -1195,13 +1239,16 @@ def _gathering(function: Function, one: _Spanned, names: Names, edit: Edit, arra
             continue
         var = Ref(names.fresh(loop.var), INT64)
         known[loop.var] = var
-        span = one.spans[axis]
+        subscript = substitute(one.functions[axis][1], {f: e for f, e in known.items() if f != loop.var})
+        ends = _told(loop, subscript, element)
+        if ends is None:
+            span = one.spans[axis]
+            ends = span.end(span.first, element, places), add(span.end(span.last, element, places), Const(1, INT64))
+            if course(subscript, loop.var) is None:
+                here.append(Op("eq", (span.of(var, places), element), BOOL))
         # iterations of the loop, as its bounds tell: no subscript of what they read is looked at
-        first = Op("max", (span.end(span.first, element, places), loop.start), INT64)
-        last = Op("add", (span.end(span.last, element, places), Const(1, INT64)), INT64)
-        past = Op("min", (last, loop.stop), INT64)
+        first, past = Op("max", (ends[0], loop.start), INT64), Op("min", (ends[1], loop.stop), INT64)
         within.append(For(var.name, first, past, 1, (), (), location=loop.location))
-        here.append(Op("eq", (span.of(var, places), element), BOOL))
     for loop in map(_upwards, site.loops):
         if loop.var not in known:
             var = Ref(names.fresh(loop.var), INT64)
@@ -1211,8 +1258,9 @@ def _gathering(function: Function, one: _Spanned, names: Names, edit: Edit, arra
     assert again is not None, "the bounds of the loops are of sizes"
     made, value = again
     merge = Merge(names.fresh(f"{site.store.array}_part"), value, number(0, value.type))
-    statements: list[Stmt] = [If(all_of(here), tuple(made), (), (merge,), site.store.location)]
-    value = Ref(merge.name, merge.type)
+    statements: list[Stmt] = list(made)
+    if here:
+        statements, value = [If(all_of(here), tuple(made), (), (merge,), site.store.location)], Ref(merge.name, merge.type)
     for loop in reversed(within):
         statements, value = _summing(loop, statements, value, site.store.array, names)
     body: tuple[Stmt, ...] = (*statements, accumulate_into(site.store.array, tuple(index), value, site.store))
@@ -1337,12 +1385,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
         return None
     guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
     use: Callable[[Expr], Stmt] | None = None
-    if guarded and not inside and first.summed:  # the condition may be what keeps the index inside the array
-        own_loops = {Ref(v, INT64) for v in variables.values()}
-        others = [(i, extent) for i, extent in zip(index, shape, strict=True) if i not in own_loops]
-        if not all(in_range(i, extent, loops) for i, extent in others):
-            return None
-    elif guarded and not inside:
+    if guarded and not inside and not first.summed:
         group = [p for p in guarded if (alone := _plan(function, p.site)) is not None and not alone.in_place][:1]
         if not group:
             return None
@@ -1796,12 +1839,17 @@ def store_once(function: Function, target: str) -> Function:
 
 def _covers(function: Function, site: Site) -> bool:
     """Whether the site reaches every element of its array."""
-    shape = function.array(site.store.array).shape
-    if len(site.loops) != len(shape) or any(isinstance(s.stmt, If) for s in site.path):
+    return not any(isinstance(s.stmt, If) for s in site.path) and reaches_all(function, site.store, site.loops)
+
+
+def reaches_all(function: Function, store: Store, loops: Collection[For]) -> bool:
+    """Whether a store in these loops, under no condition, reaches every element of its array."""
+    shape = function.array(store.array).shape
+    if len(loops) != len(shape):
         return False
-    for loop in site.loops:
+    for loop in loops:
         bounds = ascending(loop)
-        axis = next((k for k, i in enumerate(site.store.index) if i == Ref(loop.var, INT64)), None)
+        axis = next((k for k, i in enumerate(store.index) if i == Ref(loop.var, INT64)), None)
         if axis is None or bounds is None or bounds != (Affine((), 0), affine(shape[axis]), 1):
             return False
     return True

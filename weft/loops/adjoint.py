@@ -23,6 +23,7 @@ from weft.loops.algebra.recurrences import dependents
 from weft.loops.by_rows import by_rows
 from weft.loops.derivatives import cancels, contributions, is_unknown, keeps_zero, passed_through, sources, taken
 from weft.loops.extents import expanded, expanded_index, extents
+from weft.loops.in_steps import accumulate_in_steps
 from weft.loops.ir import (
     Array,
     Carry,
@@ -589,6 +590,7 @@ class _Adjoint:
         made, phases = in_phases(from_the_start(made, targets), targets, self.names)
         made, rows = by_rows(made, targets, self.names)
         made = accumulate(made, (*phases, *rows, *targets), self.names)
+        made = accumulate_in_steps(made, self.names)
         kept = {a.name for a in made.arrays}
         for array in self.sums:
             if array in kept:

@@ -16,6 +16,7 @@ from weft.loops.algebra.elements import elements
 from weft.loops.algebra.recurrences import match_updates, told
 from weft.loops.automatic.by_digits import by_digits
 from weft.loops.automatic.counters import counters
+from weft.loops.automatic.delayed import delays_of_states
 from weft.loops.automatic.distribute import Distributed, distributions
 from weft.loops.automatic.induction import close, close_one
 from weft.loops.automatic.interchange import sink
@@ -205,6 +206,7 @@ def _carrying(verdict: Verdict, updates: tuple[Update, ...]) -> Verdict:
 _TRANSFORMS: tuple[Callable[[Function, frozenset[str]], Iterator[Rewriting]], ...] = (
     segments,
     counters,
+    delays_of_states,
     renamings,
     last_values,
     splittings,

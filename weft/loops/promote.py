@@ -33,6 +33,7 @@ from weft.loops.ir import (
     loaded_arrays,
     map_statement,
     rewrite,
+    statement_exprs,
     substitute,
     walk,
     walk_expr,
@@ -147,7 +148,9 @@ class Promoter:
         body, stored = thread.block(loop.body, None)
         if not reaches or stored is None:
             # no recurrence, but what an iteration stores it need not load again
-            return replace(loop, body=body, carries=self._threaded_carries(thread, loop, stored))
+            made = replace(loop, body=body, carries=self._threaded_carries(thread, loop, stored))
+            by_data = bool(target.names - self._outer_names((*loops, loop)))
+            return loop if by_data and _loads_of(made, array) == _loads_of(loop, array) else made
         initials = [self._initial(loop, loops, target, k, reaches) for k in range(1, max(reaches) + 1)]
         if any(i is None for i in initials):
             return loop
@@ -367,6 +370,11 @@ def _stored_and_loaded(body: tuple[Stmt, ...]) -> list[str]:
     """The arrays that the body of a loop stores to, though not in a loop inside it, and that it loads from."""
     deeper = {array for s in walk(body) if isinstance(s, For) for array in written(s.body)}
     return [array for array in written(body) if array in loaded_arrays(body) - deeper]
+
+
+def _loads_of(loop: For, array: str) -> int:
+    exprs = (e for s in walk((loop,)) for e in statement_exprs(s))
+    return sum(isinstance(x, Load) and x.array == array for e in exprs for x in walk_expr(e))
 
 
 def _steps_back(form: Subscript, target: Subscript, loop: For) -> int | None:

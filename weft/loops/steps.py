@@ -541,8 +541,41 @@ def farthest_apart(low: Expr, high: Expr, names: Mapping[str, int], ranges: Rang
     """How far the second is beyond the first at the most: ends that move together, as those of a window do, are never as far
     apart as the ends of all windows. Raises KeyError as `bounds` does.
     """
-    lengths = [Op("sub", (b, a), INT64) for a in _operands("max", low) for b in _operands("min", high)]
-    return min(bounds(length, names, ranges)[1] for length in lengths)
+    choice = next((e for end in (low, high) for e in walk_expr(end) if isinstance(e, Op) and e.name == "where"), None)
+    sides = None if choice is None else _sides(choice.args[0], names, ranges)
+    if choice is None or sides is None:
+        lengths = [Op("sub", (b, a), INT64) for a in _operands("max", low) for b in _operands("min", high)]
+        return min(bounds(length, names, ranges)[1] for length in lengths)
+
+    def taken(end: Expr, side: Expr) -> Expr:
+        return rewrite(end, lambda e: side if e == choice else None)
+
+    found = (
+        farthest_apart(taken(low, side), taken(high, side), names, {**ranges, var: (first, last)})
+        for side, (var, first, last) in zip(choice.args[1:], sides, strict=True)
+        if first <= last
+    )
+    return max(found, default=0)
+
+
+def _sides(
+    condition: Expr, names: Mapping[str, int], ranges: Ranges
+) -> tuple[tuple[str, int, int], tuple[str, int, int]] | None:
+    """The values of a variable for which a condition holds, and those for which it does not: from the first to the last; None
+    where it is not of one variable.
+    """
+    compares = isinstance(condition, Op) and condition.name == "le"
+    form = affine(Op("sub", condition.args, INT64)) if isinstance(condition, Op) and compares else None
+    if form is None:
+        return None
+    own = [n for n in form.names if n in ranges]
+    if len(own) != 1 or abs(form.coefficient(own[0])) != 1:
+        return None
+    (var,), rest = own, form.constant + sum(c * names[n] for n, c in form.terms if n not in ranges)
+    low, high = ranges[var]
+    if form.coefficient(var) > 0:
+        return (var, low, min(high, -rest)), (var, max(low, 1 - rest), high)
+    return (var, max(low, rest), high), (var, low, min(high, rest - 1))
 
 
 def _operands(name: str, expr: Expr) -> tuple[Expr, ...]:
@@ -605,4 +638,7 @@ def bounds(expr: Expr, names: Mapping[str, int], ranges: Ranges) -> tuple[int, i
             low, high = bounds(a, names, ranges)
             if low >= 0 or high < 0:
                 return bounds(other if low >= 0 else below, names, ranges)
+        case Op(name="where", args=(Op(name="le"), one, other)):
+            (a0, a1), (b0, b1) = bounds(one, names, ranges), bounds(other, names, ranges)
+            return min(a0, b0), max(a1, b1)
     raise KeyError(expr)

@@ -128,7 +128,10 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
         if isinstance(stmt, Store) and any(affine(i) is None for i in stmt.index):  # where data decide, elements are counted
             names |= {n for extent in function.array(stmt.array).shape for n in free_names(extent)}
     for access in collect(nest.body):
-        if access.guard:  # where only some iterations load, a tile stops at the array's end
+        # where only some iterations load, a tile stops at the array's end; where there may be none, what they have in common
+        # is asked for
+        early = bool(access.loops) and not access.write and any(isinstance(i, Const) for i in access.index)
+        if access.guard or early:
             shape = function.array(access.array).shape
             names |= {name for extent in shape for name in free_names(extent)}
     out = [Slot("pointer", a.name, a.dtype, a.name) for a in arrays]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import product
 
 from weft.loops.affine import evaluate
 from weft.loops.ir import Expr, For, Stmt, bodies
@@ -40,13 +39,13 @@ def _found(
 
 
 def _iterations(loop: For | Axis, names: Mapping[str, int], ends: dict[str, tuple[int, int]]) -> int:
-    """The most iterations of a loop; its first and last value are noted."""
+    """The most iterations of a loop, where those around it begin or end; its first and last value are noted."""
     try:
         starts, stops = (list(_values(e, names, ends)) for e in (loop.start, loop.stop))
     except (KeyError, ZeroDivisionError):
         ends[loop.var] = (0, UNKNOWN - 1)
         return UNKNOWN
-    spans = [range(a, b, loop.step) for a, b in product(starts, stops)]
+    spans = [range(a, b, loop.step) for a, b in zip(starts, stops, strict=True)]
     values = [v for span in spans if span for v in (span[0], span[-1])] or starts
     ends[loop.var] = (min(values), max(values))
     return max(map(len, spans))

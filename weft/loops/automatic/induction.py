@@ -49,7 +49,7 @@ from weft.loops.types import BOOL, FLOAT64, INT64
 from weft.loops.unused import faults_kept
 
 # A value of the iteration before is computed again only where that takes at most this many operations and loads.
-_MOST_REPEATED = 24
+_MOST_REPEATED = 48
 # A floating increment of at most this size does not overflow when it is multiplied by a number of iterations.
 _LARGEST_INCREMENT = 1e15
 # Whole numbers of at most this size: 2^33 of them have an exact sum in double precision.

@@ -1,0 +1,244 @@
+"""Gradients of filters, transforms, norms and samplers as they are written: what is proven parallel runs in parallel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from tests.gradients import examined_gradient
+from tests.test_segments import same
+from weft.compiler import unused
+from weft.loops.ir import Const, Op, Ref
+from weft.loops.preimages import course, first_reaching
+from weft.loops.steps import bounds, farthest_apart
+from weft.loops.types import INT64
+from weft.plan.threads import ThreadPlan
+from weft.pytorch.inspection import sources
+
+R = torch.randn
+
+
+@weft.kernel
+def biquad(x, c):
+    batch, channels, length = x.shape
+    y = torch.empty_like(x)
+    for n in range(batch):
+        for k in range(channels):
+            x1, x2, y1, y2 = 0.0, 0.0, 0.0, 0.0
+            for t in range(length):
+                v = c[k, 0] * x[n, k, t] + c[k, 1] * x1 + c[k, 2] * x2 - c[k, 3] * y1 - c[k, 4] * y2
+                x2 = x1
+                x1 = x[n, k, t]
+                y2 = y1
+                y1 = v
+                y[n, k, t] = v
+    return y
+
+
+@weft.kernel
+def moved(x, c):
+    """How far an average moves, and how far two steps before."""
+    rows, length = x.shape
+    y = torch.empty_like(x)
+    for n in range(rows):
+        h, before, earlier = 0.5, 0.25, 0.0
+        for t in range(length):
+            earlier = before
+            before = h
+            h = c[0] * h + c[-1] * x[n, t]
+            y[n, t] = h - before + earlier * earlier
+    return y
+
+
+@weft.kernel
+def butterflies(x, levels: int):
+    rows, n = x.shape
+    y = torch.empty_like(x)
+    for r in range(rows):
+        for i in range(n):
+            y[r, i] = x[r, i]
+    for s in range(levels):
+        h = 1 << s
+        z = torch.empty_like(x)
+        for r in range(rows):
+            for i in range(n):
+                if i // h % 2 == 0:
+                    z[r, i] = y[r, i] + y[r, i + h]
+                else:
+                    z[r, i] = y[r, i - h] - y[r, i]
+        for r in range(rows):
+            for i in range(n):
+                y[r, i] = z[r, i] * z[r, i]
+    return y
+
+
+@weft.kernel
+def smoothed(x, steps: int):
+    """Each step from the one before, over a line whose first element comes after its last."""
+    n = x.shape[0]
+    y = torch.empty_like(x)
+    for i in range(n):
+        y[i] = x[i]
+    for s in range(steps):
+        z = torch.empty_like(x)
+        for i in range(n):
+            z[i] = y[i] + y[i - s] / 2
+        for i in range(n):
+            y[i] = z[i]
+    return y
+
+
+@weft.kernel
+def instance_norm(x, w, b, eps: float):
+    batch, channels, height, width = x.shape
+    y = torch.empty_like(x)
+    for n in range(batch):
+        for c in range(channels):
+            s = 0.0
+            q = 0.0
+            for i in range(height):
+                for j in range(width):
+                    s += x[n, c, i, j]
+            mean = s / (height * width)
+            for i in range(height):
+                for j in range(width):
+                    q += (x[n, c, i, j] - mean) * (x[n, c, i, j] - mean)
+            r = torch.rsqrt(q / (height * width) + eps)
+            for i in range(height):
+                for j in range(width):
+                    y[n, c, i, j] = (x[n, c, i, j] - mean) * r * w[c] + b[c]
+    return y
+
+
+@weft.kernel
+def sampled(x, grid):
+    channels, height, width = x.shape
+    h = grid.shape[0]
+    y = torch.empty(channels, h)
+    for c in range(channels):
+        for i in range(h):
+            top, left = int(torch.floor(grid[i, 0])), int(torch.floor(grid[i, 1]))
+            s = 0.0
+            for a in range(2):
+                for b in range(2):
+                    if 0 <= top + a < height and 0 <= left + b < width:
+                        s += x[c, top + a, left + b] * (a + 1) * (b + 2)
+            y[c, i] = s
+    return y
+
+
+@weft.kernel
+def sharpened(x):
+    height, width = x.shape
+    y = torch.empty_like(x)
+    for i in range(height):
+        for j in range(width):
+            s = 0.0
+            for a in range(-2, 3):
+                for b in range(3):
+                    s += x[min(max(i + a, 0), height - 1), min(max(2 * j + b, 0) // 2, width - 1)] * (a + b)
+            y[i, j] = x[i, j] - s
+    return y
+
+
+CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "biquad": (biquad, (R(2, 3, 7), R(3, 5) / 2)),
+    "one step": (biquad, (R(2, 1, 1), R(1, 5))),
+    "no step": (biquad, (R(2, 1, 0), R(1, 5))),
+    "moved": (moved, (R(3, 6), R(4) / 2)),
+    "butterflies": (butterflies, (R(3, 8) / 3, 3)),
+    "smoothed": (smoothed, (R(7) / 2, 3)),
+    "instance norm": (instance_norm, (R(2, 3, 4, 5), R(3), R(3), 1e-5)),
+    "sampled": (sampled, (R(2, 4, 5), R(9, 2) * 4)),
+    "sharpened": (sharpened, (R(4, 5),)),
+    "sharpened line": (sharpened, (R(1, 1),)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_the_loops(name: str) -> None:
+    kernel, args = CASES[name]
+    same(kernel, *args)
+
+
+LARGE: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "biquad": (biquad, ("float32[64,20,16000]", "float32[20,5]")),
+    "moved": (moved, ("float32[9001,1001]", "float32[4]")),
+    "butterflies": (butterflies, ("float32[8192,1024]", 10)),
+    "instance norm": (instance_norm, ("float32[31,65,101,99]", "float32[65]", "float32[65]", 1e-5)),
+    "sampled": (sampled, ("float32[33,201,301]", "float32[60000,2]")),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_no_thread_goes_through_points_in_order(name: str) -> None:
+    kernel, specs = LARGE[name]
+    found = examined_gradient(kernel, *specs)
+    launches = [one for one in found.launches() if isinstance(one.variant.plan, ThreadPlan)]
+    assert all(one.block[0] * one.grid[0] <= 128 for one in launches), launches  # what is left of coefficients
+    assert len([one for one in found.launches() if one.steps]) <= 4
+    assert sources(found, "sm_90a")  # also of elements at constant places, which a row may not have
+
+
+def test_bounds_tell_their_iterations() -> None:
+    """Nothing is looked up where sums, bounds and quotients of a variable choose the element."""
+    found = examined_gradient(sharpened, "float32[700,800]")
+    assert len(found.launches()) == 1
+    assert all(a.role != "local" for a in found.analysis.function.arrays)
+    assert not unused(found.analysis, found.launches()[0], found.names)  # each of the few is next to the element
+
+
+def test_few_iterations_reach_an_element_at_the_end_of_windows() -> None:
+    """Threads of a block would share them otherwise: as many as there are elements."""
+    place, element, height = Ref("a", INT64), Ref("p", INT64), Ref("height", INT64)
+    past = Op("add", (element, Const(1, INT64)), INT64)
+    moved = Op("max", (Op("add", (Ref("i", INT64), place), INT64), Const(0, INT64)), INT64)
+    clamped = Op("min", (moved, Op("sub", (height, Const(1, INT64)), INT64)), INT64)
+    ends = [first_reaching(clamped, "i", e, Const(0, INT64), height) for e in (element, past)]
+    assert ends[0] is not None and ends[1] is not None
+    ranges = {"a": (-2, 2), "p": (0, 699)}
+    assert farthest_apart(ends[0], ends[1], {"height": 700}, ranges) == 3
+    assert bounds(ends[0], {"height": 700}, ranges)[1] <= 701
+
+
+def test_what_reaches_a_value_follows_from_it() -> None:
+    def evaluate(e: Any, i: int) -> int:
+        match e:
+            case Const(value=value):
+                return int(value)
+            case Ref():
+                return i
+            case Op(name=name, args=args):
+                a, b, *rest = [*(evaluate(x, i) for x in args), 0]
+                if name == "where":
+                    return b if a else rest[0]
+                if name == "neg":
+                    return -a
+                return {"add": a + b, "sub": a - b, "mul": a * b, "floordiv": a // b if b else 0, "max": max(a, b),
+                        "min": min(a, b), "le": a <= b}[name]  # fmt: skip
+        raise AssertionError(e)
+
+    def op(name: str, a: Any, b: Any) -> Op:
+        a, b = (Const(x, INT64) if isinstance(x, int) else x for x in (a, b))
+        return Op(name, (a, b), INT64)
+
+    var, start, stop = Ref("i", INT64), 2, 19
+    told = [
+        op("min", op("max", op("add", var, -5), 0), 7),
+        op("floordiv", op("add", op("mul", 3, var), 1), 2),
+        op("max", op("floordiv", op("sub", var, 4), 3), -1),
+        op("min", 4, op("mul", op("max", var, 6), 2)),
+    ]
+    for e in told:
+        assert course(e, "i") == "up"
+        for target in range(-12, 40):
+            first = first_reaching(e, "i", Const(target, INT64), Const(start, INT64), Const(stop, INT64))
+            assert first is not None
+            want = next((i for i in range(start, stop) if evaluate(e, i) >= target), stop)
+            assert min(max(evaluate(first, 0), start), stop) == want
+    turning = Op("abs", (op("sub", var, 4),), INT64)
+    assert course(turning, "i") is None and first_reaching(turning, "i", var, var, var) is None
+    assert course(op("sub", 9, var), "i") == "down"
