@@ -221,8 +221,7 @@ def close(made: Tensor, exact: Tensor, tolerance: float) -> None:
     assert (made.double() - exact).abs().max() <= tolerance * exact.abs().max()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("keys", [1, 16, 37])
+@pytest.mark.parametrize(("keys", "dtype"), [(1, torch.float16), (37, torch.bfloat16)])
 def test_split_keys_are_one_chain(keys: int, dtype: torch.dtype) -> None:
     q, k, v = rnd(2, 4, 16, dtype=dtype, by=3.0), rnd(2, 2, keys, 16, dtype=dtype), rnd(2, 2, keys, 16, dtype=dtype, by=2.0)
     (found,) = lowered(in_parts, q, k, v, 0.25)
@@ -231,7 +230,7 @@ def test_split_keys_are_one_chain(keys: int, dtype: torch.dtype) -> None:
     close(in_parts(q, k, v, 0.25), attended(q[:, :, None], k2, v2, 0.25)[:, :, 0], 1e-2)
 
 
-@pytest.mark.parametrize(("keys", "parts"), [(37, 4), (5, 7), (24, 3)])
+@pytest.mark.parametrize(("keys", "parts"), [(37, 4), (5, 7)])
 def test_parts_that_are_online(keys: int, parts: int) -> None:
     """Some parts may have nothing: their sums are brought to 0."""
     q, k, v = rnd(2, 3, 4, by=3.0), rnd(2, keys, 4), rnd(2, keys, 8)
@@ -239,7 +238,7 @@ def test_parts_that_are_online(keys: int, parts: int) -> None:
     close(online_in_parts(q, k, v, parts), attended(q, k, v), 1e-5)
 
 
-@pytest.mark.parametrize("keys", [1, 16, 37])
+@pytest.mark.parametrize("keys", [1, 37])
 def test_tiles_that_are_online(keys: int) -> None:
     q, k, v = rnd(37, 4, by=3.0), rnd(keys, 4), rnd(keys, 8)  # as many rows as keys, which stay apart
     assert len(lowered(online_in_tiles, q, k, v)) == 1
@@ -297,7 +296,6 @@ def online(heads: int, queries: int, keys: int, d: int, turns: int, rows: int = 
 @pytest.mark.parametrize(
     "graph",
     [
-        online(2, 12, 40, 16, 5),
         online(2, 12, 37, 16, 4, dtype="bfloat16"),
         online(2, 12, 40, 16, 4, rows=3),
         online(2, 40, 40, 16, 1),

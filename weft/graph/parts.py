@@ -21,6 +21,7 @@ from weft.graph.tile import (
     Fold,
     Map,
     Moved,
+    NotTiles,
     Read,
     Scan,
     TileGraph,
@@ -57,8 +58,8 @@ _LEAST, _LARGEST = ("min", "minimum"), ("max", "maximum")
 
 
 def whole(graph: TileGraph, sizes: Collection[str]) -> TileGraph | None:
-    """The graph without the axes of parts; None where it has no sum that is relative to what is of a part. sizes: names of
-    numbers that are not below 0.
+    """The graph without the axes of parts; None where it has none, or some of them are left. sizes: names of numbers that are
+    not below 0.
     """
     found = _Whole(graph, frozenset(sizes))
     found.telescope()
@@ -92,7 +93,7 @@ def without_single_points(graph: TileGraph) -> TileGraph:
     return renewed(replace(graph, axes=axes, values=tuple(mapped(v, change) for v in graph.values), writes=alone))
 
 
-def _multiplies_folds(value: Value) -> bool:
+def _is_sum(value: Value) -> bool:
     return isinstance(value, Fold) and value.algebra == "sum" and len(value.names) == 1
 
 
@@ -116,7 +117,7 @@ class _Whole:
         while (step := next(self.tiles(), None)) is not None:
             self.gone |= {step[0]}
             merged.add(self.merge(*step))
-        for axis in merged & {*self.axes}:
+        for axis in sorted(merged & {*self.axes}):
             self.trim(axis)
         return self.graph if self.gone and not self.gone & {*self.axes} else None
 
@@ -166,7 +167,7 @@ class _Whole:
         """Sums over parts of what a sum of a part is times its scale; as one sum, and the values that are new for its terms."""
         depends = dependence(self.graph)
         for outer in self.graph.values:
-            if not _multiplies_folds(outer) :
+            if not _is_sum(outer):
                 continue
             assert isinstance(outer, Fold)
             part = self.written_out(outer.parts[0], {*outer.over})
@@ -174,8 +175,8 @@ class _Whole:
                 if {*inner.over} & {*outer.over} or not starts_neutral(inner):
                     continue
                 term = self.written_out(inner.parts[0], {*outer.over})
-                of_part = [n for n in free_names(scale) if self.is_fold(n) and depends.values[n] & {*outer.over}]
-                of_all = [n for n in free_names(scale) if self.is_fold(n) and not depends.values[n] & {*outer.over}]
+                of_part = [n for n in sorted(free_names(scale)) if self.is_fold(n) and depends.values[n] & {*outer.over}]
+                of_all = [n for n in sorted(free_names(scale)) if self.is_fold(n) and not depends.values[n] & {*outer.over}]
                 for before, after in ((b, a) for b in of_part for a in of_all):
                     if rescales(term, _unguarded(scale, before), before, after):
                         copies = _Copies(self, {before: Ref(after, self.type(after))})
@@ -211,7 +212,7 @@ class _Whole:
         match e:
             case Ref(name=name, type=type_):
                 value = self.graph.made.get(name)
-                if value is not None and _multiplies_folds(value):
+                if value is not None and _is_sum(value):
                     assert isinstance(value, Fold)
                     yield value, Const(1.0, type_)
             case Op(name="mul" | "div" as name, args=(a, b)):
@@ -342,9 +343,7 @@ class _Whole:
                 def change(e: Expr, condition: Expr = condition) -> Expr:
                     return simplify(_decided(e, condition, True)) if condition in walk_expr(e) else e
 
-                axes = tuple(
-                    replace(a, stop=_least_of((end, a.stop))) if a.name == name else a for a in self.graph.axes
-                )
+                axes = tuple(replace(a, stop=_least_of((end, a.stop))) if a.name == name else a for a in self.graph.axes)
                 values = tuple(mapped(v, change) for v in self.graph.values)
                 self.graph = renewed(replace(self.graph, axes=axes, values=values))
                 return
@@ -380,7 +379,7 @@ class _Copies:
         self.known: dict[str, Expr] = dict(self.instead)
 
     def expr(self, e: Expr) -> Expr:
-        changed = {n: made for n in free_names(e) if (made := self.named(n)) is not None}
+        changed = {n: made for n in sorted(free_names(e)) if (made := self.named(n)) is not None}
         return _plain(e, changed) if changed else e
 
     def named(self, name: str) -> Expr | None:
@@ -389,6 +388,8 @@ class _Copies:
         value = self.of.graph.made.get(name)
         if value is None or not self.reaches(value):
             return None
+        if isinstance(value, Scan | Moved):
+            raise NotTiles("a scan has values at each of its points")
         own = mapped(value, self.expr)
         if isinstance(own, Fold):
             results = tuple(self.of.names.fresh(r) for r in own.results)
