@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -12,8 +13,14 @@ def bound_in(statements: Iterable[ast.AST]) -> list[str]:
     """The names that statements bind, each once, in the order of the text; those of inner functions are their own."""
     found: dict[str, None] = {}
     for stmt in statements:
-        found |= dict.fromkeys(_bound(stmt, False))
+        found |= dict.fromkeys(_bound_by(stmt))
     return list(found)
+
+
+@lru_cache(maxsize=4096)
+def _bound_by(stmt: ast.AST) -> tuple[str, ...]:
+    """Of one statement, whose tree nobody changes: loops ask for it each time that they are gone through."""
+    return tuple(_bound(stmt, False))
 
 
 def _bound(node: ast.AST, comprehension: bool) -> Iterator[str]:
