@@ -34,7 +34,7 @@ BELOW: dict[str, set[str]] = {
     "pytorch": {"check", "explain", "compiler", "runtime", *_STAGES},
     "elementwise": {"check", "compiler", "explain", "pytorch", "runtime", *_STAGES},
     "ops": {"elementwise", "language"},
-    "tensors": {"check", "explain", "pytorch"},
+    "tensors": {"check", "explain", "loops", "pytorch"},
     "dynamo": {"pytorch", "runtime"},
     "hand": {"analysis", "pytorch", *_STAGES},
     "kernels": {"check", "pytorch", "runtime"},
