@@ -518,10 +518,9 @@ struct ChunkMeeting {
         }
     }
 
-    // By four warps from the first one on: those of a point have its numbers, and so have the 64 threads after them.
-    WEFT_FUNCTION void weigh(float decay, float weight, int first) {
-        const int thread = own_thread(), warp = warp_number() - first, point = thread % 64, own = point % 16;
-        if (warp < 0) return;
+    // By the first 128 threads: those of a point have its numbers, and so have the 64 after them.
+    WEFT_FUNCTION void weigh(float decay, float weight) {
+        const int thread = own_thread(), warp = warp_number(), point = thread % 64, own = point % 16;
         if (warp < 2) {
             float before, all;
             ChunkWeights::since(decay, before, all);
