@@ -179,21 +179,14 @@ WEFT_FUNCTION void multiply_points(float (&sums)[blocks][4], const PartsTile<64,
 }
 #endif
 
-// Whether all numbers are finite that it is told: an infinity times 0 is NaN, and sums with that are.
-struct Finite {
-    float sums[4] = {};
-    WEFT_FUNCTION void tell(int v, float value) { sums[v] = fma(value, 0.0f, sums[v]); }
-    WEFT_FUNCTION bool all() const { return (sums[0] + sums[1]) + (sums[2] + sums[3]) == 0.0f; }
-};
-
 template <int count> WEFT_FUNCTION bool all_finite(const float (&values)[count][4]) {
-    Finite found;
+    bool found = true;
 #pragma unroll
     for (int r = 0; r < count; ++r) {
 #pragma unroll
-        for (int v = 0; v < 4; ++v) found.tell(v, values[r][v]);
+        for (int v = 0; v < 4; ++v) found = found && is_finite(values[r][v]);
     }
-    return found.all();
+    return found;
 }
 
 // What is left, at later points of a chunk, of what its points add: products of the decays in between, and of the weight.
@@ -891,14 +884,14 @@ template <int rows, int width, int warps> struct OuterStates {
     WEFT_FUNCTION bool after(float (&next)[count][4], float& total, const PartsTile<64, rows, lefts>& left,
                              const PartsTile<64, width, rights>& right, const ChunkWeights& weights) const {
         products<false>(next, left, right, weights);
-        Finite found;
+        bool found = true;
         total = weights.total();
 #pragma unroll
         for (int r = 0; r < count; ++r) {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) found.tell(v, fma(total, state[r][v], next[r][v]));
+            for (int v = 0; v < 4; ++v) found = found && is_finite(fma(total, state[r][v], next[r][v]));
         }
-        return found.all();
+        return found;
     }
     // Go on with them. They are computed twice: kept until all know that they are finite, they would take registers from products.
     WEFT_FUNCTION void take(const float (&next)[count][4], float total) {
