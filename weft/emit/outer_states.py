@@ -104,9 +104,6 @@ class OuterEntry(ValueBody):
         self.apart = self.step.apart(self.found, self.plan)
         self.warps = self.step.warps(self.found, self.plan)
         self.threads, self.groups = 32 * self.warps, self.warps // 4
-        # the first four warps, where others have more to do: tiles are brought by them, and what late states are weighed by
-        self.bringers = 128 if self.apart else self.threads
-        self.weighers = 256 if self.apart and self.meets else 128
         self.held = held(self.found, self.plan, self.step)
         self.own = brought(self.function, self.found, self.plan, self.facts, self.step)
 
@@ -255,9 +252,7 @@ class OuterEntry(ValueBody):
         line = self.writer.line
         with self.writer.block("const auto bring = [&](const int32_t chunk, const int32_t stage)", "};"):
             line("// found anew for each chunk: places of all copies would take registers from the products")
-            if self.apart:
-                line("if (weft::warp_number() >= 4) return;  // others have more to do")
-            line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.bringers - 1};")
+            line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.threads - 1};")
             self.points()
             for own in self.own:
                 if own.stages > 1 or self.stages == 1:
@@ -270,7 +265,7 @@ class OuterEntry(ValueBody):
             line(f"{register_type(v.type)} {names[v.name]} = {{}};")
         with self.writer.block("const auto look = [&](const int32_t chunk)", "};"):
             line(f"const int64_t point = {self.point_of(f'threadIdx.x % {CHUNK}')};")
-            with self.writer.block(f"if (threadIdx.x < {self.weighers} && {self.is_point})"), self.placed("point"):
+            with self.writer.block(f"if (threadIdx.x < {2 * CHUNK} && {self.is_point})"), self.placed("point"):
                 for v in reads:
                     self.writer.cite(v.location)
                     line(f"{names[v.name]} = {self.printer.value(Load(v.array, v.index, v.type))};")
@@ -285,7 +280,7 @@ class OuterEntry(ValueBody):
             for name in self.places_of.values():  # points that are none add nothing, and leave all as it is
                 line(f"float {name}_ahead = 1.0f;")
             line(f"const int64_t point = {self.point_of(f'threadIdx.x % {CHUNK}')};")
-            here = self.writer.block(f"if (threadIdx.x < {self.weighers} && {self.is_point})")
+            here = self.writer.block(f"if (threadIdx.x < {2 * CHUNK} && {self.is_point})")
             with here, self.placed("point"), self.spelled(names):
                 self.leaves |= names.keys()
                 self.computed(self.places_of)
@@ -299,8 +294,7 @@ class OuterEntry(ValueBody):
             given = [self.number("decay"), self.ahead("decay"), self.ahead("weight")]
             self.writer.wrapped(f"shared.weights.weigh<{taking}>(", given, ");")
             if self.meets:
-                given = [self.ahead("early_decay"), self.ahead("early_weight"), str(self.weighers // 32 - 4)]
-                line(f"shared.meeting.weigh({', '.join(given)});")
+                line(f"shared.meeting.weigh({self.ahead('early_decay')}, {self.ahead('early_weight')});")
 
     @property
     def single(self) -> list[Brought]:
@@ -319,14 +313,14 @@ class OuterEntry(ValueBody):
         line, plan = self.writer.line, self.plan
         width, tile, packet = plan.widths[own.side], self.tile_of(own.value), PACKET if own.copied else 1
         items = CHUNK * width // packet
-        rows = self.bringers * packet // width  # of the threads' packets at once
-        if own.copied is not None and items % self.bringers == 0 and (step := self.step_of(own.copied, rows)) is not None:
+        rows = self.threads * packet // width  # of the threads' packets at once
+        if own.copied is not None and items % self.threads == 0 and (step := self.step_of(own.copied, rows)) is not None:
             self.bring_in_steps(own.copied, own.side, tile, rows, step)
             return
         line("#pragma unroll" if own.copied else "#pragma unroll 4")
-        with self.writer.block(f"for (int32_t n = 0; n < {-(-items // self.bringers)}; ++n)"):
-            line(f"const int32_t item = thread + n * {self.bringers};")
-            if items % self.bringers:
+        with self.writer.block(f"for (int32_t n = 0; n < {-(-items // self.threads)}; ++n)"):
+            line(f"const int32_t item = thread + n * {self.threads};")
+            if items % self.threads:
                 line(f"if (item >= {items}) break;")
             across = width // packet
             line(f"const int32_t row = item / {across}, lane = item % {across}{f' * {packet}' if packet > 1 else ''};")

@@ -179,21 +179,14 @@ WEFT_FUNCTION void multiply_points(float (&sums)[blocks][4], const PartsTile<64,
 }
 #endif
 
-// Whether all numbers are finite that it is told: an infinity times 0 is NaN, and sums with that are.
-struct Finite {
-    float sums[4] = {};
-    WEFT_FUNCTION void tell(int v, float value) { sums[v] = fma(value, 0.0f, sums[v]); }
-    WEFT_FUNCTION bool all() const { return (sums[0] + sums[1]) + (sums[2] + sums[3]) == 0.0f; }
-};
-
 template <int count> WEFT_FUNCTION bool all_finite(const float (&values)[count][4]) {
-    Finite found;
+    bool found = true;
 #pragma unroll
     for (int r = 0; r < count; ++r) {
 #pragma unroll
-        for (int v = 0; v < 4; ++v) found.tell(v, values[r][v]);
+        for (int v = 0; v < 4; ++v) found = found && is_finite(values[r][v]);
     }
-    return found.all();
+    return found;
 }
 
 // What is left, at later points of a chunk, of what its points add: products of the decays in between, and of the weight.
@@ -518,10 +511,9 @@ struct ChunkMeeting {
         }
     }
 
-    // By four warps from the first one on: those of a point have its numbers, and so have the 64 threads after them.
-    WEFT_FUNCTION void weigh(float decay, float weight, int first) {
-        const int thread = own_thread(), warp = warp_number() - first, point = thread % 64, own = point % 16;
-        if (warp < 0) return;
+    // By the first 128 threads: those of a point have its numbers, and so have the 64 after them.
+    WEFT_FUNCTION void weigh(float decay, float weight) {
+        const int thread = own_thread(), warp = warp_number(), point = thread % 64, own = point % 16;
         if (warp < 2) {
             float before, all;
             ChunkWeights::since(decay, before, all);
@@ -892,14 +884,14 @@ template <int rows, int width, int warps> struct OuterStates {
     WEFT_FUNCTION bool after(float (&next)[count][4], float& total, const PartsTile<64, rows, lefts>& left,
                              const PartsTile<64, width, rights>& right, const ChunkWeights& weights) const {
         products<false>(next, left, right, weights);
-        Finite found;
+        bool found = true;
         total = weights.total();
 #pragma unroll
         for (int r = 0; r < count; ++r) {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) found.tell(v, fma(total, state[r][v], next[r][v]));
+            for (int v = 0; v < 4; ++v) found = found && is_finite(fma(total, state[r][v], next[r][v]));
         }
-        return found.all();
+        return found;
     }
     // Go on with them. They are computed twice: kept until all know that they are finite, they would take registers from products.
     WEFT_FUNCTION void take(const float (&next)[count][4], float total) {
