@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from weft.compiler.analysis import Analysis, Lowered, Refused
@@ -14,16 +14,18 @@ from weft.graph.tile import NotTiles, Read, Write
 from weft.loops.ir import Ref
 from weft.loops.schedule import Schedule
 from weft.loops.types import INT64
-from weft.plan.arguments import nest_arrays
-from weft.plan.block import BlockPlan, Pinned, plan_block
+from weft.plan.arguments import Facts, nest_arrays
+from weft.plan.block import REACHED, BlockPlan, Pinned, plan_block, work
+from weft.plan.chain import ChainPlan
 from weft.plan.extents import extents_of
 from weft.plan.facts import facts_of
+from weft.plan.product import ProductPlan
 from weft.runtime import cache
 
-# What part of the time of separate launches one may take at the most; what each of these takes at the least, among others; what
-# these multiply by tensor cores in a second. (Measured on an H200.)
-LAUNCH_SECONDS = 2.4e-6
-GAIN, PRODUCTS_A_SECOND = 0.85, 3e14
+# Seconds that a launch takes at the least, among others: of products, and of anything else. (Measured on an H200.)
+PRODUCT_SECONDS, OTHER_SECONDS = 2.6e-6, 1.2e-6
+# What part of the time of separate launches one may take at the most; what these multiply by tensor cores in a second.
+GAIN, PRODUCTS_A_SECOND = 0.9, 3e14
 
 
 def runs(schedule: Schedule) -> Iterator[tuple[int, int]]:
@@ -110,7 +112,7 @@ def block_launches(where: Where, nest: int, names: Mapping[str, int], separate: 
     alone = first == last and where.leaning.apart  # several nests lean together, or one of them would be left out
     if isinstance(analysis, Refused) or alone:
         return None
-    plan = planned(where, analysis, names, lambda: sum(len(separate(k)) for k in range(first, last + 1)))
+    plan = planned(where, analysis, names, lambda: [one for k in range(first, last + 1) for one in separate(k)])
     if isinstance(plan, NotTiles):
         return None
     return (launch_of(where, first, analysis, plan, names),) if nest == first else ()
@@ -124,26 +126,36 @@ def why_apart(where: Where, nest: int, names: Mapping[str, int]) -> str:
     first, last, analysis = found
     if isinstance(analysis, Refused):
         return analysis.why
-    plan = planned(where, analysis, names, lambda: last - first + 1)
+    _, plan = _known.get(_key(where, analysis, names), (analysis, None))
     return plan.why if isinstance(plan, NotTiles) and (last > first or analysis.function.tiles) else ""
 
 
-def planned(where: Where, analysis: Analysis, names: Mapping[str, int], separate: Callable[[], int]) -> BlockPlan | NotTiles:
-    """The plan, or why there is none that is worth it. separate: how many launches there would be."""
-    (own,), (lowered,) = analysis.schedule.nests, analysis.lowered
-    assert lowered.blocks is not None
-    used = {a.name: where.arrays[a.name] for a in nest_arrays(analysis.function, own) if a.name in where.arrays}
-    facts = facts_of(used, [])
+def facts_for(where: Where, analysis: Analysis) -> Facts:
+    """What is true of the arrays that nests together touch in a call."""
+    (own,) = analysis.schedule.nests
+    return facts_of({a.name: where.arrays[a.name] for a in nest_arrays(analysis.function, own) if a.name in where.arrays}, [])
+
+
+def _key(where: Where, analysis: Analysis, names: Mapping[str, int]) -> object:
     numbers = tuple(sorted((n, v) for n, v in names.items() if isinstance(v, int)))
-    key = (id(analysis), facts.key, numbers, where.machine)
+    return id(analysis), facts_for(where, analysis).key, numbers, where.machine
+
+
+def planned(
+    where: Where, analysis: Analysis, names: Mapping[str, int], separate: Callable[[], Sequence[Launch]]
+) -> BlockPlan | NotTiles:
+    """The plan, or why there is none that is worth it. separate: the launches that there would be."""
+    (lowered,) = analysis.lowered
+    assert lowered.blocks is not None
+    key, facts = _key(where, analysis, names), facts_for(where, analysis)
     if key not in _known:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
         try:
             pinned = pinned_of(analysis, names)
-            plan = plan_block(analysis.function, lowered.blocks, facts, names, where.machine, pinned)
-            slower = pinned is None and plan.seconds > GAIN * apart(where, analysis, names, separate())
-            _known[key] = analysis, NotTiles("separate launches are quicker") if slower else plan
+            limit = math.inf if pinned is not None else GAIN * apart(where, analysis, names, separate())
+            plan = plan_block(analysis.function, lowered.blocks, facts, names, where.machine, pinned, limit)
+            _known[key] = analysis, plan
         except NotTiles as no:
             _known[key] = analysis, no
     return _known[key][1]
@@ -167,25 +179,20 @@ def pinned_of(analysis: Analysis, names: Mapping[str, int]) -> Pinned | None:
     return Pinned(tuple(found["grid"].items()), tuple(found["turns"].items()))
 
 
-def apart(where: Where, analysis: Analysis, names: Mapping[str, int], launches: int) -> float:
-    """About how many seconds so many separate launches take."""
+def apart(where: Where, analysis: Analysis, names: Mapping[str, int], launches: Sequence[Launch]) -> float:
+    """About how many seconds separate launches take."""
     blocks = analysis.lowered[0].blocks
     assert blocks is not None
-    extents = extents_of(blocks.axes, names)
-    total = 0.0
-    for item in (*blocks.graph.values, *blocks.graph.writes):
-        if isinstance(item, Read | Write):
-            total += math.prod(extents[a] for a in item.axes) * analysis.function.array(item.array).dtype.size
-    products = sum(math.prod(extents[a] for a in (*p.batch, *p.rows, *p.columns, *p.over)) for p in blocks.products)
-    return launches * LAUNCH_SECONDS + max(total / (0.85 * where.machine.bandwidth), products / PRODUCTS_A_SECOND)
+    moved, multiplied = work(analysis.function, blocks, extents_of(blocks.axes, names))
+    each = [PRODUCT_SECONDS if isinstance(one.variant.plan, ProductPlan | ChainPlan) else OTHER_SECONDS for one in launches]
+    return sum(each) + max(moved / (REACHED * where.machine.bandwidth), multiplied / PRODUCTS_A_SECOND)
 
 
 def launch_of(where: Where, first: int, analysis: Analysis, plan: BlockPlan, names: Mapping[str, int]) -> Launch:
     (own,), (lowered,) = analysis.schedule.nests, analysis.lowered
     assert lowered.blocks is not None
-    used = {a.name: where.arrays[a.name] for a in nest_arrays(analysis.function, own) if a.name in where.arrays}
     inside = frozenset(a.name for a in nest_arrays(analysis.function, own)) - lowered.blocks.arrays
-    facts = replace(facts_of(used, []), without=inside)
+    facts = replace(facts_for(where, analysis), without=inside)
     variant = Variant(0, facts, plan, overlaps=True, first=first == 0)
     together = replace(where, analysis=analysis, path=f"{first} together")
     blocks = plan.grid(extents_of(lowered.blocks.axes, names))

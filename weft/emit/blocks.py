@@ -27,6 +27,7 @@ from weft.plan.arguments import Facts
 from weft.plan.block import WARP, BlockPlan, Cut, Levels, Tile, Warps
 from weft.plan.fusion import Chain
 
+UNROLLED = 16  # turns of a loop that threads share
 _OWN = "memory lane warp turn place row column line at here v r f g h p team"
 
 
@@ -112,10 +113,9 @@ class BlockEntry(ValueBody):
         cut = [c for c in self.plan.cuts if c.by == "grid"]
         for k, c in reversed([*enumerate(cut)]):
             tiles = self.counts[c.axis] if c.extent == 1 else f"weft::tiles<{c.extent}>({self.counts[c.axis]})"
-            own = f"{rest} % {tiles}" if k else rest
             name = self.firsts[c.axis] = self.fresh.fresh(f"{c.axis}_first")
-            own = f"int64_t({own})" if not k and " " not in own else f"int64_t({own})"
-            line(f"const int64_t {name} = {own}{f' * {c.extent}' if c.extent > 1 else ''};")
+            place = f"int64_t({f'{rest} % {tiles}' if k else rest})"
+            line(f"const int64_t {name} = {place}{f' * {c.extent}' if c.extent > 1 else ''};")
             rest = f"{rest} / {tiles}"
         for c in self.plan.cuts:
             if c.by == "grid" and c.extent == 1:
@@ -354,9 +354,7 @@ class BlockEntry(ValueBody):
         return True
 
     @contextmanager
-    def neighbours(
-        self, section: Sequence[str], chain: Chain, side: str, vector: int
-    ) -> Iterator[None]:
+    def neighbours(self, section: Sequence[str], chain: Chain, side: str, vector: int) -> Iterator[None]:
         """A loop over neighbours along an axis, of which the first is where the axis is at: the values of a section at each of
         them.
         """
@@ -410,13 +408,8 @@ class BlockEntry(ValueBody):
     def shared_among(self, count: int, name: str) -> Iterator[str]:
         """A loop that the threads share."""
         threads = self.plan.threads
-        if count % threads == 0:
-            turns = count // threads
-            if turns <= 16:
-                self.writer.line("#pragma unroll")
-            with self.writer.block(f"for (int {name} = threadIdx.x; {name} < {count}; {name} += {threads})"):
-                yield name
-            return
+        if count % threads == 0 and count <= UNROLLED * threads:
+            self.writer.line("#pragma unroll")
         with self.writer.block(f"for (int {name} = threadIdx.x; {name} < {count}; {name} += {threads})"):
             yield name
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from weft.graph.blocks import Blocks, Multiplied, memory_of
-from weft.graph.tile import Fold, Map, NotTiles, Read, uses
+from weft.graph.tile import Fold, Map, NotTiles, Read, Write, uses
 from weft.loops.ir import Expr, Function, Op, Ref, free_names, walk_expr
 from weft.loops.operators import COSTLY
 from weft.loops.types import INT64, ScalarType
@@ -28,12 +28,13 @@ PACKET_BYTES, WARP, FRAGMENT = 16, 32, 16
 # Extents along axes of products that the grid cuts, along others, and of a turn; warps of a block; turns that have a place.
 EXTENTS, OTHER_EXTENTS, TURNS, WARPS, RINGS = (16, 32, 64, 128), (1, 2, 4, 8, 16, 32), (64, 128, 32), (4, 8), (6, 4, 3, 2)
 LARGEST_GRID = (1 << 31) - 1
-MOST_SHARED, LARGEST_WHOLE, MOST_ACCUMULATED = 227 * 1024 - 1024, 1 << 14, 128
+MOST_SHARED, LARGEST_WHOLE, MOST_ACCUMULATED, MOST_FOLDED = 227 * 1024 - 1024, 1 << 14, 128, 32
 # Seconds: of a launch, of a level of chains, of a turn and of what it waits for, which as many turns share as are on their way;
 # what a multiprocessor multiplies by matrix instructions and computes of points in a second; bytes that it has from L2.
 # (Measured on an H200.)
-LAUNCH_SECONDS, LEVEL_SECONDS, TURN_SECONDS, LATENCY = 1.2e-6, 6e-7, 1.5e-7, 1e-6
-PRODUCTS, POINTS, L2_BYTES = 1.2e12, 2.4e11, 4e10
+LAUNCH_SECONDS, LEVEL_SECONDS, TURN_SECONDS, LATENCY = 1.2e-6, 4.5e-7, 1.5e-7, 8e-7
+PRODUCTS, POINTS, L2_BYTES = 1.2e12, 1e11, 1e11
+REACHED = 0.85  # of what memory has, as a part
 
 
 @dataclass(frozen=True)
@@ -153,16 +154,25 @@ def plan_block(
     names: Mapping[str, int],
     machine: Machine,
     pinned: Pinned | None = None,
+    limit: float = math.inf,
 ) -> BlockPlan:
-    """The plan of least cost. Raises NotTiles, which says why there is none."""
+    """The plan of least cost, of no more than so many seconds. Raises NotTiles, which says why there is none."""
     extents = extents_of(blocks.axes, names)
     if not all(extents.values()):
         raise NotTiles("an axis has no points")
+    slower = NotTiles("separate launches are quicker")
+    moved, multiplied = work(function, blocks, extents)
+    least = max(moved / (REACHED * machine.bandwidth), multiplied / (PRODUCTS * machine.multiprocessors))
+    if LAUNCH_SECONDS + LEVEL_SECONDS + least > limit:
+        raise slower
     best: tuple[BlockPlan, _Planning] | None = None
     why = NotTiles("no tiles fit")
     fused: dict[frozenset[str], tuple[Stage, ...]] = {}
     for cuts in _cuts(blocks, extents, pinned):
         turned = frozenset(c.axis for c in cuts if c.by == "turns")
+        if _least(blocks, extents, cuts, machine) >= min(limit, math.inf if best is None else best[0].seconds):
+            why = slower
+            continue
         try:
             if turned not in fused:
                 fused[turned] = stages(chains(blocks, turned))
@@ -184,12 +194,38 @@ def plan_block(
     if best is None:
         raise why
     plan, planning = best
+    if plan.seconds > limit:
+        raise slower
     found = fused[frozenset(c.axis for c in plan.cuts if c.by == "turns")]
     try:
         planning.laid_out(plan, found)
         return planning.plan(found)
     except (NoChoice, NotTiles):  # its tiles are larger
         return plan
+
+
+def _least(blocks: Blocks, extents: Mapping[str, int], cuts: Iterable[Cut], machine: Machine) -> float:
+    """Seconds that no plan with these cuts is quicker than: those of its products."""
+    cut = {c.axis: c for c in cuts}
+    tiles = math.prod(-(-extents[c.axis] // c.extent) for c in cut.values() if c.by == "grid")
+
+    def points(axis: str) -> int:
+        own = cut[axis]
+        return own.extent * (-(-extents[axis] // own.extent) if own.by == "turns" else 1)
+
+    products = sum(math.prod(points(a) for a in (*p.rows, *p.columns, *p.over)) for p in blocks.products)
+    return LAUNCH_SECONDS + products / PRODUCTS * max(1.0, tiles / machine.multiprocessors)
+
+
+def work(function: Function, blocks: Blocks, extents: Mapping[str, int]) -> tuple[float, float]:
+    """Bytes of memory that have to be moved, and products that have to be made."""
+    bytes_: dict[str, float] = {}
+    for item in (*blocks.graph.values, *blocks.graph.writes):
+        if isinstance(item, Read | Write):
+            own = math.prod(extents[a] for a in item.axes) * function.array(item.array).dtype.size
+            bytes_[item.array] = max(own, bytes_.get(item.array, 0.0))
+    products = (math.prod(extents[a] for a in (*p.batch, *p.rows, *p.columns, *p.over)) for p in blocks.products)
+    return sum(bytes_.values()), sum(products)
 
 
 def _cuts(blocks: Blocks, extents: Mapping[str, int], pinned: Pinned | None) -> Iterator[tuple[Cut, ...]]:
@@ -454,7 +490,13 @@ class _Planning:
         rows, runs = self.points(chain.axes), self.points(chain.over) // vector
         if rows * WARP < self.threads and runs >= 2 * WARP:
             return self.threads
-        return 1 << (max(1, min(WARP, runs)).bit_length() - 1)
+        lanes = 1 << (max(1, min(WARP, runs)).bit_length() - 1)
+        most = MOST_FOLDED * self.threads // len(chain.folds)
+        while lanes > 1 and rows * lanes > most:
+            lanes //= 2
+        if rows * lanes > most:
+            raise NotTiles(f"a thread would fold more than {MOST_FOLDED} rows of {chain.name}")
+        return lanes
 
     def side(self, chain: Chain) -> str:
         """The axis along which a thread has neighbours."""
@@ -541,19 +583,12 @@ class _Planning:
                     bytes_ += times * sum(
                         self.function.array(a).dtype.size * own for a, _ in self.accesses(c) if c.kind != "finish"
                     )
-        alone = max(products / PRODUCTS, bytes_ / L2_BYTES, points / POINTS)
+        alone = products / PRODUCTS + bytes_ / L2_BYTES + points / POINTS  # one after the other, between barriers
         waves = -(-blocks // (self.machine.multiprocessors * resident))
         full = blocks * alone / self.machine.multiprocessors
         busy = max(alone, full) + waits * waves
-        moved = sum(self.bytes_of(a) for a in sorted(self.blocks.arrays))
-        return LAUNCH_SECONDS + max(busy, moved / (0.85 * self.machine.bandwidth))
-
-    def bytes_of(self, array: str) -> float:
-        """Bytes of an array that are moved once."""
-        for item in (*self.blocks.graph.values, *self.blocks.graph.writes):
-            if getattr(item, "array", "") == array:
-                return math.prod(self.extents[a] for a in item.axes) * self.function.array(array).dtype.size
-        return 0.0
+        moved, _ = work(self.function, self.blocks, self.extents)
+        return LAUNCH_SECONDS + max(busy, moved / (REACHED * self.machine.bandwidth))
 
     def costly(self, chain: Chain) -> int:
         """About how many instructions a chain has for a point."""
