@@ -41,7 +41,7 @@ def delays_of_states(function: Function, stuck: frozenset[str]) -> Iterator[Rewr
     """The function with one of the loops `stuck` in two: the recurrences that its delays need, and the rest."""
     for nested in loops_in(function.body):
         if nested.loop.var in stuck and nested.loop.carries:
-            made = _apart(function, nested)
+            made = _apart(function, nested, stuck)
             if made is not None:
                 yield made
 
@@ -88,12 +88,12 @@ def _used(stmt: Stmt) -> frozenset[str]:
     return frozenset(n for s in walk((stmt,)) for e in statement_exprs(s) for n in free_names(e))
 
 
-def _apart(function: Function, nested: Nested) -> Rewriting | None:
-    loop = nested.loop
+def _apart(function: Function, nested: Nested, stuck: frozenset[str]) -> Rewriting | None:
+    loop, loops = nested.loop, [f for f in nested.loops if f.var not in stuck]  # what is kept is of one step of the others
     body, reach = _Body(loop), _Body(loop).reach()
     delays = [n for n, earlier in reach.items() if n not in earlier and earlier]
     core = frozenset[str]().union(*(reach[n] for n in delays)) - {*delays}
-    found = extents(function, (*nested.loops, loop))
+    found = extents(function, (*loops, loop))
     if not core or found is None or keeps_array(function, loop) or has_load(loop.start) or has_load(loop.stop):
         return None
     own = body.needs(frozenset(n for c in core for n in free_names(body.carried[c].next)))
@@ -103,13 +103,13 @@ def _apart(function: Function, nested: Nested) -> Rewriting | None:
         return None
     kept = _kept(body, core, own.statements)
     names = Names.of(function)
-    index = expanded_index(found, [Ref(f.var, INT64) for f in (*nested.loops, loop)])
+    index = expanded_index(found, [Ref(f.var, INT64) for f in (*loops, loop)])
     values = {name: expanded(names.fresh(f"{name}_kept"), type_, found) for name, type_ in kept.items()}
     stores = tuple(Store(a.name, index, Ref(name, a.dtype), loop.location) for name, a in values.items())
     first, results = _first(loop, (*statements, *stores), core, names)
     rest = _rest(loop, body, own.statements, core, values, index)
-    loops = replaced(function.body, loop.var, lambda _: (first, *results, rest))
-    closed = close(normalize(replace(function, body=loops, arrays=(*function.arrays, *values.values()))))
+    body_of_parts = replaced(function.body, loop.var, lambda _: (first, *results, rest))
+    closed = close(normalize(replace(function, body=body_of_parts, arrays=(*function.arrays, *values.values()))))
     why = f"scalar expansion: {' and '.join(kept)} {'is' if len(kept) == 1 else 'are'} kept of every iteration"
     reasons = {**closed.transforms, loop.var: (why, *closed.transforms.get(loop.var, ()))}
     return Rewriting(closed.function, reasons, frees=frozenset({loop.var}), origin={first.var: loop.var})
