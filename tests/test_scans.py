@@ -102,6 +102,18 @@ def test_threads_without_a_row_go_along_where_rows_begin_anywhere() -> None:
         assert ("d_beside" in text, "t_stop" in text) == (goes_along, not goes_along)
 
 
+def test_blocks_that_share_no_rows_have_few_threads_below_each_other() -> None:
+    for channels, below in ((1023, 4), (4097, 4), (1024, 8)):  # those of 1024 channels begin with packets
+        plan = plan_of(time_major, *[f"float32[8,8193,{channels}]"] * 2)
+        assert not plan.shared and plan.threads // plan.side == below
+
+
+def test_places_of_many_points_are_found_from_one_to_the_next() -> None:
+    """Those of fewer stay in registers."""
+    for spec, found in (("float32[8,8193,1023]", True), ("bfloat16[8,8193,1023]", True), ("float32[8,129055,65]", False)):
+        assert ("one_pitch_of" in time_major.source(*[spec] * 2, arch="sm_90a")) == found
+
+
 def test_what_is_stored_comes_in_registers() -> None:
     plan = plan_of(in_place, "float32[3000000,3]")
     assert plan.shared and not plan.stages

@@ -17,6 +17,8 @@ from weft.loops.ir import Const, Expr, free_names, substitute
 from weft.plan.fold import PACKET_BYTES, axis_along, is_run, stored_in_packets
 from weft.plan.scan import WARP, WORD_BYTES, Laid, in_bulk, laid, ring_reads
 
+KEPT_PLACES = 22  # points of a tile whose places a thread has in registers from turn to turn, at the most
+
 
 @dataclass
 class ScansBeside(ScanBody):
@@ -205,7 +207,8 @@ class ScansBeside(ScanBody):
         with self.spelled({plan.lane: self.stem(f"{plan.lane}_block")}):
             at = self.address(read.array, start)
         line(f"const uint32_t {past} = weft::past_packet<{own.frame}>({at}), {pace} = {self.pace(read.array, read.index)};")
-        found = f"weft::pitch_of<{own.frame}>({own.least}, {pace})"
+        pitch_of = "one_pitch_of" if not plan.shared or plan.runs > KEPT_PLACES else "pitch_of"
+        found = f"weft::{pitch_of}<{own.frame}>({own.least}, {pace})"
         found = f"{self.stems['at_once']} ? {pace} : {found}" if "at_once" in self.stems else found
         line(f"const int32_t {pitch} = {found};  // from a point to the next one in a tile")
         down = f"threadIdx.x / {plan.side}{f' * {plan.runs}' if plan.runs > 1 else ''} * {pitch} + "

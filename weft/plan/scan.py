@@ -49,8 +49,11 @@ FEW_BLOCKS, SLACK = (Staying(512, 1, 1.08, 3), Staying(256, 2, 1.04, 1)), 0.05
 FEWEST_TURNS = 4
 # Points of a row from which on few rows are so; those of a thread at most.
 LONG_ROW, MOST_POINTS = 1 << 14, 32
-# Points of a tile that a thread has where they stay in shared memory, of rows that begin anywhere.
+# Points of a tile that a thread has where they stay in shared memory, of rows side by side.
 MORE_POINTS = 32
+# Threads below each other of blocks that share no rows, where rows begin anywhere and so many lie side by side: of more, more
+# waits for barriers.
+FEW_BELOW, FEW_BESIDE = 4, 64
 # Tiles that are in shared memory at a time, where each begins; bytes of it that a block has for other things.
 MOST_STAGES, SLOT_ALIGNMENT, OTHER_SHARED = 4, 128, 2 * 1024
 # Turns whose words blocks have at a time.
@@ -139,6 +142,9 @@ def plan_scan(
         parts = min(blocks // groups, -(-length // few.tile), staying.threads) if groups and states and not scans.folds else 1
         parts = min(parts, leaning.shared_by(parts, parts))  # all of them run at once
         few = replace(few, shared=parts > 1)
+        if few.beside and not few.shared and any(begins_anywhere(function, a, facts) for a in _swept(scans, few)):
+            down = FEW_BELOW * -(-FEW_BESIDE // few.side)
+            few = replace(few, threads=min(few.threads, few.side * down))
         if machine.bulk:
             few = _with_ring(function, scans, facts, few, machine.shared // few.resident - _other_shared(scans, few))
         parts = max(1, min(parts, -(-length // few.tile)))
@@ -177,8 +183,7 @@ def _with_ring(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan,
     swept = [v for v in scans.values if isinstance(v, Read) and scans.along in v.axes]
     whole = set(swept) == set(ring_reads(function, scans, plan, facts))
     if plan.shared and whole and len(scans.levels) == 1:
-        loose = plan.beside and all(anywhere(function, scans, plan, r, facts) for r in swept)
-        for runs in range(MORE_POINTS // plan.vector if loose else plan.runs, 0, -1):
+        for runs in range(MORE_POINTS // plan.vector if plan.beside else plan.runs, 0, -1):
             given = replace(plan, runs=runs, delayed=True)
             if stages(given) > 2:
                 return replace(given, stages=stages(given))
@@ -260,7 +265,7 @@ def _few_side(
     """What it costs, and the plan with as many rows side by side as cost least: more of them are whole sectors where rows are
     not aligned, of fewer there is less that blocks tell each other, as fewer have the same ones.
     """
-    swept = [function.array(a) for a, _, axes in _accesses(scans) if {scans.along, plan.lane} <= axes]
+    swept = [function.array(a) for a in _swept(scans, plan)]
     words = 2 * sum(map(_value_bytes, scans.scans))
 
     def cost(given: ScanPlan) -> tuple[float, int]:
@@ -286,7 +291,7 @@ def _few_side(
     wide = {max(plan.vector, min(line // size, most, plan.threads * plan.vector)) for line in FEW_LINES}
     given = [replace(plan, side=w // plan.vector) for w in sorted(wide)]
     side = fitting_side(-(-extents[plan.lane] // plan.vector))
-    if any(facts.vector(a.name) * a.dtype.size < PACKET_BYTES for a in swept):
+    if any(begins_anywhere(function, a.name, facts) for a in swept):
         given = [g for g in given if g.wide >= min(WARP, most)]  # fewer are mostly edges
         whole = WARP // math.gcd(side, WARP)  # so many threads below each other make whole warps
         down = round(plan.threads / (side * whole))
@@ -364,8 +369,17 @@ def anchor_of(scans: Scanned, plan: ScanPlan, facts: Facts) -> tuple[str, tuple[
 
 def anywhere(function: Function, scans: Scanned, plan: ScanPlan, read: Read, facts: Facts) -> bool:
     """Whether what is read along the lane, and lies side by side, may begin between packets, or where a tile begins may be."""
-    aligned = facts.vector(read.array) * function.array(read.array).dtype.size >= PACKET_BYTES
-    return not aligned or anchor_of(scans, plan, facts) is not None
+    return begins_anywhere(function, read.array, facts) or anchor_of(scans, plan, facts) is not None
+
+
+def begins_anywhere(function: Function, array: str, facts: Facts) -> bool:
+    """Whether rows of an array are not known to begin with packets."""
+    return facts.vector(array) * function.array(array).dtype.size < PACKET_BYTES
+
+
+def _swept(scans: Scanned, plan: ScanPlan) -> list[str]:
+    """The arrays that have rows side by side at the points."""
+    return [a for a, _, axes in _accesses(scans) if {scans.along, plan.lane} <= axes]
 
 
 @dataclass(frozen=True)

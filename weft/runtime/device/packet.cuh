@@ -32,6 +32,12 @@ template <int frame> WEFT_FUNCTION int32_t pitch_of(uint32_t least, uint32_t str
     return int32_t(least + (stride - least) % frame);
 }
 
+// The same where not all places can stay in registers. Of a sum with a constant, the compiler would add both terms to each place.
+template <int frame> WEFT_FUNCTION int32_t one_pitch_of(uint32_t least, uint32_t stride) {
+    const uint32_t past = stride % frame;
+    return opaque(int32_t((least + frame - 1 - past) / frame * frame + past));
+}
+
 #if __CUDA_ARCH__ >= 900
 // A run of elements, which lies as far past a packet in shared memory as in global memory: packets by one bulk copy, which is
 // announced here; where some of a packet are not the array's, single elements, which are there as `copy_packet` says. before,
