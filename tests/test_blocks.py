@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -201,6 +203,27 @@ def test_small_products_are_one_launch_and_large_ones_are_not() -> None:
     large = plans(kernel, "bfloat16[8192,4096]", "bfloat16[4096,4096]", "bfloat16[4096,4096]")
     assert [type(p) for p in small] == [BlockPlan]
     assert len(large) > 1 and not any(isinstance(p, BlockPlan) for p in large)
+
+
+def test_why_there_is_no_plan_keeps_nothing_of_the_call_that_asked() -> None:
+    """An exception that is kept would: its frames have the call's tensors, and those their graph."""
+
+    class Held:
+        pass
+
+    found = examine(weft.kernel(mlp), ("bfloat16[4096,512]", "bfloat16[512,128]", "bfloat16[128,512]"))
+
+    def asked() -> weakref.ref[Held]:
+        held = Held()
+        (first,) = launches(found.analysis, 0, found.arrays, found.names)
+        assert not isinstance(first.variant.plan, BlockPlan)
+        return weakref.ref(held)
+
+    gc.disable()
+    try:
+        assert asked()() is None
+    finally:
+        gc.enable()
 
 
 def test_nests_of_one_launch_lean_together() -> None:

@@ -95,7 +95,9 @@ def _as_blocks(analysis: Analysis) -> Iterator[Run]:
                 yield first, last, Refused(no.why, no.where, no.remedy)
 
 
-_known: dict[object, tuple[Analysis, BlockPlan | NotTiles]] = {}  # the analysis is kept, so that its id stays its own
+# The analysis is kept, so that its id stays its own; of what says why there is no plan the reason alone: an exception has the
+# frames of the call that met it, and these the tensors of that call.
+_known: dict[object, tuple[Analysis, BlockPlan | Refused]] = {}
 _MOST_KNOWN = 256
 
 
@@ -113,7 +115,7 @@ def block_launches(where: Where, nest: int, names: Mapping[str, int], separate: 
     if isinstance(analysis, Refused) or alone:
         return None
     plan = planned(where, analysis, names, lambda: [one for k in range(first, last + 1) for one in separate(k)])
-    if isinstance(plan, NotTiles):
+    if isinstance(plan, Refused):
         return None
     return (launch_of(where, first, analysis, plan, names),) if nest == first else ()
 
@@ -127,7 +129,7 @@ def why_apart(where: Where, nest: int, names: Mapping[str, int]) -> str:
     if isinstance(analysis, Refused):
         return analysis.why
     _, plan = _known.get(_key(where, analysis, names), (analysis, None))
-    return plan.why if isinstance(plan, NotTiles) and (last > first or analysis.function.tiles) else ""
+    return plan.why if isinstance(plan, Refused) and (last > first or analysis.function.tiles) else ""
 
 
 def facts_for(where: Where, analysis: Analysis) -> Facts:
@@ -143,7 +145,7 @@ def _key(where: Where, analysis: Analysis, names: Mapping[str, int]) -> object:
 
 def planned(
     where: Where, analysis: Analysis, names: Mapping[str, int], separate: Callable[[], Sequence[Launch]]
-) -> BlockPlan | NotTiles:
+) -> BlockPlan | Refused:
     """The plan, or why there is none that is worth it. separate: the launches that there would be."""
     (lowered,) = analysis.lowered
     assert lowered.blocks is not None
@@ -157,7 +159,7 @@ def planned(
             plan = plan_block(analysis.function, lowered.blocks, facts, names, where.machine, pinned, limit)
             _known[key] = analysis, plan
         except NotTiles as no:
-            _known[key] = analysis, no
+            _known[key] = analysis, Refused(no.why, no.where, no.remedy)
     return _known[key][1]
 
 
