@@ -132,6 +132,15 @@ def compiled_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def separate_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nests are launches of their own, whatever one for several would cost."""
+    from weft.compiler import blocks
+
+    monkeypatch.setattr(blocks, "_known", {})
+    monkeypatch.setattr(blocks, "GAIN", 0.0)
+
+
+@pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """`golden(name, text)`: the text equals tests/golden/NAME, which `pytest --update-golden` rewrites."""
 

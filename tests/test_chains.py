@@ -526,6 +526,7 @@ def test_plan_of_one_query() -> None:
         assert plan.parts > 1
 
 
+@pytest.mark.usefixtures("separate_launches")
 def test_parts_are_combined_to_the_same_bits_whoever_does(forced: Callable[..., None], monkeypatch: Any) -> None:
     """A launch after, the blocks of a cluster, or the block that comes last; of rows without keys too."""
     forced(1, 64, 64)

@@ -11,20 +11,15 @@ import torch
 import weft
 from tests import kernels_of_products as kernels
 from tests.kernels_of_products import drawn
-from weft.compiler import Launch, blocks, of_a_call
+from weft.compiler import Launch, of_a_call
 from weft.compiler import launches as planned
 from weft.pytorch import simulated
 from weft.pytorch.inspection import examine
 from weft.pytorch.machines import machine_for
 
+pytestmark = pytest.mark.usefixtures("separate_launches")
+
 AWAITS, ALLOWS = "weft::await_launch_before();", "weft::allow_launch_after();"
-
-
-@pytest.fixture(autouse=True)
-def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nests are launches of their own, whatever one for several would cost."""
-    monkeypatch.setattr(blocks, "_known", {})
-    monkeypatch.setattr(blocks, "GAIN", 0.0)
 
 
 def nests(kernel: Any, *args: Any) -> list[tuple[Launch, ...]]:

@@ -168,6 +168,7 @@ def test_the_explanation_tells_how_long_each_is_there() -> None:
 # ---------------------------------------------------------------- rows that begin packets
 
 
+@pytest.mark.usefixtures("separate_launches")
 def test_rows_that_a_product_takes_are_stored_from_packets_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are bytes enough; else a launch packs them first."""
     args = halves(72, 16), halves(16, 23, 24), halves(23, 72)

@@ -82,6 +82,7 @@ def test_conjunctions_and_places(forced: Callable[..., None]) -> None:
     close(out.nan_to_num(), expected.nan_to_num())
 
 
+@pytest.mark.usefixtures("separate_launches")
 def test_what_is_compared_is_a_part_of_scores(forced: Callable[..., None]) -> None:
     forced(1, 64)
     q, k, v = three(1, 60, 90, 16)

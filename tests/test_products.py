@@ -546,6 +546,7 @@ FEW: list[tuple[Any, tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize(("kernel", "args"), FEW, ids=lambda v: getattr(v, "name", ""))
+@pytest.mark.usefixtures("separate_launches")
 def test_a_few_rows_of(kernel: Any, args: tuple[Any, ...]) -> None:
     plan = multiplied(kernel, *args)
     assert plan.streamed or (plan.engine, plan.tile[1]) == ("wgmma", 8)
@@ -563,6 +564,7 @@ def test_few_rows_of_few_columns() -> None:
     assert plan_of(kernels.product, drawn(5, 900, dtype=half), drawn(900, 16, dtype=half, seed=1)) is None
 
 
+@pytest.mark.usefixtures("separate_launches")
 def test_few_rows_in_parts() -> None:
     """What a result has beside its product is made while parts of that are on their way."""
     args = tuple(t.half() for t in (drawn(3, 1544), drawn(1544, 200, seed=1), drawn(3, 16, seed=2), drawn(16, 200, seed=3)))
@@ -645,6 +647,7 @@ def test_packing_pays_where_operands_are_taken_often() -> None:
     assert not any(multiplied(kernels.product, "float32[2048,2048]", "float32[2048,2048]").packed)
 
 
+@pytest.mark.usefixtures("separate_launches")
 def test_few_rows_fold_a_few_other_points_for_each_result() -> None:
     """In the launch of the product, if they are few."""
     for rank, whole in ((64, True), (72, False)):

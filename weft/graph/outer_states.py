@@ -142,13 +142,13 @@ class _Reading:
         for s in self.scans:
             if s.types != (FLOAT32,) or found.state not in s.axes or s.algebra not in (AFFINE, "sum"):
                 raise NotTiles(f"{s.names[0]} is multiplied by no number of a point, or is no float32", s.location)
-        why = NotTiles("no axis of the rows is a side of the states", self.scans[0].location)
+        why, where = "no axis of the rows is a side of the states", self.scans[0].location
         for other in reversed(found.rows):
             try:
                 return self.with_sides((found.state, other))
             except NotTiles as no:
-                why = no
-        raise why
+                why, where = no.why, no.where
+        raise NotTiles(why, where)
 
     def with_sides(self, sides: tuple[str, str]) -> OuterStates:
         found = self.found

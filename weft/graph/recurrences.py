@@ -90,13 +90,13 @@ def recurrences(graph: TileGraph) -> Recurrences:
     needed = _needed(graph, [e for s in scans for e in s.nexts])
     over = dict.fromkeys(f.over for f in folds if {*f.results} & needed)
     over = over or dict.fromkeys(f.over for f in folds if len(f.over) == 1)
-    why = NotTiles("no fold joins the states of a row", scans[0].location)
+    why, where = "no fold joins the states of a row", scans[0].location
     for states in over:
         try:
             return _sorted(graph, scans, folds, along, states, needed)
         except NotTiles as no:
-            why = no
-    raise why
+            why, where = no.why, no.where
+    raise NotTiles(why, where)
 
 
 def _sorted(

@@ -160,13 +160,13 @@ def plan_block(
     extents = extents_of(blocks.axes, names)
     if not all(extents.values()):
         raise NotTiles("an axis has no points")
-    slower = NotTiles("separate launches are quicker")
+    slower = "separate launches are quicker"
     moved, multiplied = work(function, blocks, extents)
     least = max(moved / (REACHED * machine.bandwidth), multiplied / (PRODUCTS * machine.multiprocessors))
     if LAUNCH_SECONDS + LEVEL_SECONDS + least > limit:
-        raise slower
+        raise NotTiles(slower)
     best: tuple[BlockPlan, _Planning] | None = None
-    why = NotTiles("no tiles fit")
+    why = "no tiles fit"  # no exception, whose frames keep what is in them
     fused: dict[frozenset[str], tuple[Stage, ...]] = {}
     for cuts in _cuts(blocks, extents, pinned):
         turned = frozenset(c.axis for c in cuts if c.by == "turns")
@@ -177,7 +177,7 @@ def plan_block(
             if turned not in fused:
                 fused[turned] = stages(chains(blocks, turned))
         except NotTiles as no:
-            why = no
+            why = no.why
             continue
         for warps in WARPS:
             most = max((-(-extents[c.axis] // c.extent) for c in cuts if c.by == "turns"), default=0)
@@ -186,16 +186,16 @@ def plan_block(
                 try:
                     plan = planning.plan(fused[turned])
                 except NotTiles as no:
-                    why = no
+                    why = no.why
                     continue
                 if best is None or plan.seconds < best[0].seconds:
                     best = plan, planning
                 break  # fewer turns on their way are no quicker
     if best is None:
-        raise why
+        raise NotTiles(why)
     plan, planning = best
     if plan.seconds > limit:
-        raise slower
+        raise NotTiles(slower)
     found = fused[frozenset(c.axis for c in plan.cuts if c.by == "turns")]
     try:
         planning.laid_out(plan, found)

@@ -294,9 +294,11 @@ def stages(found: Iterable[Chain]) -> tuple[Stage, ...]:
 def _in_turns(sink: Chain, makers: dict[str, Chain], there: set[str]) -> list[Chain] | None:
     """What is made in a turn for a chain, and itself; None where it needs what is not there yet."""
     found: list[Chain] = []
-    for n in sink.needs - there:
-        maker = makers.get(n)
-        inner = None if maker is None or maker.turns != sink.turns or maker.ends else _in_turns(maker, makers, there)
+    wanted = sink.needs - there
+    if not wanted <= makers.keys():
+        return None
+    for maker in (makers[n] for n in makers if n in wanted):
+        inner = None if maker.turns != sink.turns or maker.ends else _in_turns(maker, makers, there)
         if inner is None:
             return None
         found += [c for c in inner if c not in found]

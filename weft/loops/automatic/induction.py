@@ -48,8 +48,9 @@ from weft.loops.polyhedra import Polyhedra
 from weft.loops.types import BOOL, FLOAT64, INT64
 from weft.loops.unused import faults_kept
 
-# A value of the iteration before is computed again only where that takes at most this many operations and loads.
-_MOST_REPEATED = 48
+# A value of the iteration before is computed again only where that takes at most this many operations and loads; fewer where
+# data decide a subscript, which is looked at again then.
+_MOST_REPEATED, _MOST_LOOKED_AT = 48, 24
 # A floating increment of at most this size does not overflow when it is multiplied by a number of iterations.
 _LARGEST_INCREMENT = 1e15
 # Whole numbers of at most this size: 2^33 of them have an exact sum in double precision.
@@ -254,7 +255,9 @@ class _Closer:
     def _wrapped(
         self, loop: For, carry: Carry, next_: Expr, start: Affine, changed: set[str], before: list[Stmt]
     ) -> _Form | None:
-        if free_names(next_) & (changed - {loop.var}) or sum(1 for _ in walk_expr(next_)) > _MOST_REPEATED:
+        by_data = any(isinstance(e, Load) and any(map(_loaded, e.index)) for e in walk_expr(next_))
+        most = _MOST_LOOKED_AT if by_data else _MOST_REPEATED
+        if free_names(next_) & (changed - {loop.var}) or sum(1 for _ in walk_expr(next_)) > most:
             return None
         if _loaded(next_) & {s.array for s in walk(loop.body) if isinstance(s, Store)}:
             return None
