@@ -21,12 +21,12 @@ CHUNK, LINE, PACKET, PARTS = 64, 64, 8, 3
 MOST_SIDE, TILED_SIDE = 128, 64
 # Below these there is nothing to gain.
 LEAST_SIDE, LEAST_LENGTH = 16, 2 * CHUNK
-RESIDENT, RESIDENT_APART = 12, 16  # warps of a multiprocessor, where shared memory has room; with half of the states each
+RESIDENT = 12  # warps of a multiprocessor, where shared memory has room
 DOTS = 4 * CHUNK  # of early states at the points of a chunk, by groups of four warps
 MOST_SHARED = 224 * 1024  # of blocks that registers are to leave room for
 _ALIGNED = 1024  # bytes of shared memory of which tiles begin at a multiple
 # Bytes of ChunkWeights, and of ChunkMeeting.
-_WEIGHTS, _MEETING = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32 + 2 * 64 + 4 + 4 * 16 * 24 + 4 * 64)
+_WEIGHTS, _MEETING = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32 + 64 + 4 + 4 * 16 * 17 + 4 * 64 + 4 * 64)
 _LARGEST_GRID = (1 << 31) - 1
 
 
@@ -34,8 +34,7 @@ _LARGEST_GRID = (1 << 31) - 1
 class OuterPlan:
     """widths: of the states that a block has, of either side, in multiples of 16. packets: of either side, whether it
     is whole packets. tiled: blocks share the second side. warps: of a block. stages: of either
-    scan, chunks that have a place in shared memory. shared: blocks share the points of a row. pieces: of either scan, blocks of
-    the launch before for the points of a block.
+    scan, chunks that have a place in shared memory. shared: blocks share the points of a row.
     """
 
     widths: tuple[int, int]
@@ -44,25 +43,25 @@ class OuterPlan:
     warps: int
     stages: tuple[int, ...]
     shared: bool
-    pieces: tuple[int, ...]
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
 
 
 @dataclass(frozen=True)
 class OuterExtents:
-    """How a plan meets a call. rows: of the batch; tiles: of the second side; parts: of either scan, blocks that share the
-    points of a row, which has so many chunks."""
+    """How a plan meets a call. rows: of the batch; tiles: of the second side; parts: blocks that share the points of a
+    row, which has so many chunks."""
 
     rows: int
     tiles: int
-    parts: tuple[int, ...]
+    parts: int
     chunks: int
 
-    def sharing(self, plan: OuterPlan, step: OuterStep) -> int:
-        """Blocks of a launch that share a row."""
-        return self.parts[step.growth] * (1 if step.takes else plan.pieces[step.growth])
-
-    def blocks(self, plan: OuterPlan, step: OuterStep) -> int:
-        return self.rows * self.tiles * self.sharing(plan, step)
+    @property
+    def blocks(self) -> int:
+        return self.rows * self.tiles * self.parts
 
 
 @dataclass(frozen=True)
@@ -86,16 +85,6 @@ class OuterStep:
     growth: int
     takes: bool
 
-    def apart(self, found: OuterStates, plan: OuterPlan) -> bool:
-        """Whether two sums over states are taken by four warps each, which have half of the states besides; elsewhere groups of
-        four warps share the places of each sum.
-        """
-        several = self.takes and len(found.taken_of(self.growth)) > 1
-        return several and plan.warps == 4 and plan.widths[0] == 64 and plan.widths[1] % 32 == 0
-
-    def warps(self, found: OuterStates, plan: OuterPlan) -> int:
-        """Warps of a block."""
-        return 2 * plan.warps if self.apart(found, plan) else plan.warps
 
     def stages(self, plan: OuterPlan) -> int:
         """Chunks that have a place in shared memory."""
@@ -121,7 +110,7 @@ def brought(
         number, parts = found.sides.index(side), {BFLOAT16: 1, FLOAT16: 2}.get(type_, PARTS)
         run = isinstance(read, Read) and type_ == BFLOAT16 and is_packets(read, found, plan, side, facts)
         # what is only taken with has its place free before the chunk's states are found
-        stages = step.stages(plan) if value in (growth.left, growth.right) or step.apart(found, plan) else 1
+        stages = step.stages(plan) if value in (growth.left, growth.right) else 1
         own.append(Brought(value, number, parts, stages, read if run and isinstance(read, Read) else None))
     return tuple(own)
 
@@ -159,37 +148,29 @@ def plan_outer_states(
     states = math.prod(widths)
     warps = next(n for n in (16, 8, 4) if n == 4 or (states >= 1024 * n and not any(w % 32 for w in widths)))
     packets = rows % PACKET == 0, columns % PACKET == 0
-    both = len(found.growths)
-    plan = OuterPlan(widths, packets, width < columns, warps, (2,) * both, False, (1,) * both)
+    plan = OuterPlan(widths, packets, width < columns, warps, (2,) * len(found.growths), False)
 
     def at_once(plan: OuterPlan, step: OuterStep) -> int:
-        return blocks_at_once(found, plan, step, shared_bytes(function, found, plan, facts, step), machine.shared)
+        return blocks_at_once(plan, shared_bytes(function, found, plan, facts, step), machine.shared)
 
     steps = outer_steps(found, plan, "")
     for step in steps:  # blocks rather than chunks that are on their way
         one = replace(plan, stages=tuple(1 if k == step.growth else n for k, n in enumerate(plan.stages)))
         plan = one if step.takes and at_once(one, step) > at_once(plan, step) else plan
-    if not all(at_once(plan, step) for step in steps):
+    resident = min(at_once(plan, step) for step in steps)
+    if not resident:
         return None
     tiles = -(-columns // widths[1])
     chunks = -(-length // CHUNK)
-    parts, pieces = [], []
-    for step in steps[-both:]:
-        most = at_once(plan, step) * machine.multiprocessors // (batch * tiles)
-        own = max(1, min(most, chunks // 2))
-        parts.append(-(-chunks // -(-chunks // own)))  # all have some
-        before = replace(step, takes=False)
-        more = at_once(plan, before) * machine.multiprocessors // (batch * tiles * parts[-1])
-        pieces.append(max(1, min(more, chunks // parts[-1])))
-    extent = OuterExtents(batch, tiles, tuple(parts), chunks)
-    plan = replace(plan, shared=max(parts) > 1, pieces=tuple(pieces))
-    return (plan, extent) if max(extent.blocks(plan, step) for step in outer_steps(found, plan, "")) <= _LARGEST_GRID else None
+    parts = max(1, min(resident * machine.multiprocessors // (batch * tiles), chunks // 2))
+    parts = -(-chunks // -(-chunks // parts))  # all have some
+    extent = OuterExtents(batch, tiles, parts, chunks)
+    return (replace(plan, shared=parts > 1), extent) if extent.blocks <= _LARGEST_GRID else None
 
 
-def blocks_at_once(found: OuterStates, plan: OuterPlan, step: OuterStep, size: int, shared: int) -> int:
+def blocks_at_once(plan: OuterPlan, size: int, shared: int) -> int:
     """Blocks that a multiprocessor has at once, of so many bytes of its shared memory."""
-    most = RESIDENT_APART if step.apart(found, plan) or not step.takes else RESIDENT
-    return 0 if size > shared else max(1, min(most // step.warps(found, plan), shared // (size + _ALIGNED)))
+    return 0 if size > shared else max(1, min(RESIDENT // plan.warps, shared // (size + _ALIGNED)))
 
 
 def _width(extent: int) -> int:
@@ -203,7 +184,7 @@ def tile_bytes(rows: int, width: int, parts: int) -> int:
 
 def shared_bytes(function: Function, found: OuterStates, plan: OuterPlan, facts: Facts, step: OuterStep) -> int:
     """Of all that a block has in shared memory."""
-    states = tile_bytes(*plan.widths, PARTS) if step.takes else 0
+    states = tile_bytes(*plan.widths, PARTS) if step.takes else math.prod(plan.widths) * 4
     more = _MEETING if meets(found, step) else 0
     own = brought(function, found, plan, facts, step)
     tiles = sum(o.stages * tile_bytes(CHUNK, plan.widths[o.side], o.parts) for o in own)
@@ -229,27 +210,20 @@ def numbers(found: OuterStates, step: OuterStep) -> dict[str, Expr]:
     return own
 
 
-def held_states(found: OuterStates, plan: OuterPlan, step: OuterStep) -> int:
+def held_states(plan: OuterPlan) -> int:
     """How many states a thread has (`OuterStates`)."""
-    (rows, columns), warps = plan.widths, step.warps(found, plan)
+    (rows, columns), warps = plan.widths, plan.warps
     below = min(rows // 16, warps)
     beside = next(n for n in (4, 2, 1) if n == 1 or (below * n <= warps and columns % (16 * n) == 0))
     return -(-rows // 16 // below) * (columns // 8 // beside) * 4
 
 
-def held(found: OuterStates, plan: OuterPlan, step: OuterStep) -> int:
-    """Places in memory for the states of a block: the same ones for each launch of a plan."""
-    return held_states(found, plan, step) * 32 * step.warps(found, plan)
-
-
 def outer_memory(found: OuterStates, plan: OuterPlan, extent: OuterExtents) -> list[tuple[str, ScalarType, int]]:
     """(name, type, elements) of what the blocks of a row leave for each other, and early scans for late ones."""
-    memory, steps = [], outer_steps(found, plan, "")
-    own = held(found, plan, steps[0])
-    for step in steps:
-        if not step.takes:
-            name, blocks = found.growths[step.growth].scan.names[0], extent.blocks(plan, step)
-            memory += [(f"{name}.sums", FLOAT32, blocks * own), (f"{name}.left", FLOAT32, blocks)]
+    memory, own = [], held_states(plan) * plan.threads
+    for g in found.growths if plan.shared else ():
+        name = g.scan.names[0]
+        memory += [(f"{name}.sums", FLOAT32, extent.blocks * own), (f"{name}.left", FLOAT32, extent.blocks)]
     if found.meetings:
         name, chunks = found.growths[0].scan.names[0], extent.rows * extent.chunks
         memory += [(f"{name}.kept", FLOAT32, chunks * own), (f"{name}.dots", FLOAT32, chunks * DOTS)]
