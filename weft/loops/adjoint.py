@@ -556,6 +556,7 @@ class _Adjoint:
         }
         self.location: Location | None = None
         self.lets = {n.name: n.value for n in walk(function.body) if isinstance(n, Let)}
+        self.roundings: dict[str, float] = {}  # of names, where they have been asked for
         self.unchanging = {n.name for n in function.sizes} | {n.name for n in function.scalars}
         self.unchanging |= {f.var for f in walk(function.body) if isinstance(f, For)}
         self.stored = self._stored_values()
@@ -1414,9 +1415,10 @@ class _Adjoint:
             case Const():
                 return 0
             case Ref(name=name):
-                if name in self.lets:
-                    return self._roundings(self.lets[name])
-                return 0 if name in self.unchanging else math.inf
+                if name not in self.roundings:  # once for each name: names that are used twice would double the work each time
+                    other = 0 if name in self.unchanging else math.inf
+                    self.roundings[name] = self._roundings(self.lets[name]) if name in self.lets else other
+                return self.roundings[name]
             case Load():
                 exact = self.of[e.array].role == "input" and all(self._roundings(i) == 0 for i in e.index)
                 return 0 if exact else math.inf
