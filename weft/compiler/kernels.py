@@ -228,7 +228,7 @@ def _plan_recurrences(
     found = where.analysis.lowered[nest].recurrences
     if found is None or any(free_names(e) & where.ranges.keys() for a in found.axes.values() for e in (a.start, a.stop)):
         return None
-    return plan_recurrences(where.analysis.function, found, facts, names, where.machine)
+    return plan_recurrences(where.analysis.function, found, names, where.machine)
 
 
 def _plan_outer(where: Where, nest: int, facts: Facts, names: Mapping[str, int]) -> tuple[OuterPlan, OuterExtents] | None:

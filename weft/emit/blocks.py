@@ -429,10 +429,8 @@ class BlockEntry(ValueBody):
     def side_of(self, chain: Chain) -> str:
         return dict(self.plan.sides)[chain.name]
 
-    def ending(
-        self, chain: Chain, axes: Sequence[str], side: str, vector: int, known: Iterable[str], one: str = ""
-    ) -> None:
-        """What a chain makes for others and writes, at neighbours along an axis. one: the condition on which a thread does."""
+    def ending(self, chain: Chain, axes: Sequence[str], side: str, vector: int, known: Iterable[str]) -> None:
+        """What a chain makes for others and writes, at neighbours along an axis."""
         writes = [self.blocks.graph.writes[k] for k in chain.writes]
         roots = [n for n in chain.makes if n not in known]
         roots += [n for w in writes for n in self.names_of_write(w)]
@@ -458,28 +456,27 @@ class BlockEntry(ValueBody):
                     if k in stored:
                         self.writer.line(f"{stored[k]}[v] = {self.printer.value(w.value)};")
                     else:
-                        self.guarded_write(w, one)
+                        self.guarded_write(w)
             for k, own in stored.items():
                 w, width = writes[k], self.width(writes[k].array, vector)
                 self.writer.cite(w.location)
                 text = f"weft::store<{width}>({self.address(w.array, w.index)}, {own});"
-                condition = " && ".join(t for t in (one, self.only_here(w)) if t)
+                condition = self.only_here(w)
                 self.writer.line(f"if ({condition}) {text}" if condition else text)
         for n in chain.makes:
             t, value = self.plan.tile(n), results.get(n) or self.names[n]
             tile = f"{self.tiles[n]}{self.slot(n)}{self.arrow(n)}"
-            guard = f"if ({one}) " if one else ""
             if vector == 1:
                 type_ = memory_type(t.type)
-                self.writer.line(f"{guard}{tile}at({self.place(t)}) = {type_}({value});")
+                self.writer.line(f"{tile}at({self.place(t)}) = {type_}({value});")
             elif t.along and t.along[-1] == side and vector * t.type.size <= 16 and t.shape[1] * t.type.size % 16 == 0:
-                self.writer.line(f"{guard}{tile}put<{vector}>({self.place(t)}, {value});")
+                self.writer.line(f"{tile}put<{vector}>({self.place(t)}, {value});")
             else:
                 first = self.inner[side]
                 self.writer.line("#pragma unroll")
                 with self.writer.block(f"for (int v = 0; v < {vector}; ++v)"):
                     self.inner[side] = f"({first} + v)" if first != "0" else "v"
-                    self.writer.line(f"{guard}{tile}at({self.place(t)}) = {memory_type(t.type)}({value}[v]);")
+                    self.writer.line(f"{tile}at({self.place(t)}) = {memory_type(t.type)}({value}[v]);")
                 self.inner[side] = first
 
     def zero_of(self, name: str) -> str:
@@ -498,8 +495,8 @@ class BlockEntry(ValueBody):
         cut = [c for c in self.plan.cuts if c.by == "grid" and c.axis not in w.axes]
         return " && ".join(f"{self.firsts[c.axis]} == 0" for c in cut)
 
-    def guarded_write(self, w: Write, one: str) -> None:
-        condition = " && ".join(t for t in (one, self.only_here(w)) if t)
+    def guarded_write(self, w: Write) -> None:
+        condition = self.only_here(w)
         with ExitStack() as stack:
             if condition:
                 stack.enter_context(self.writer.block(f"if ({condition})"))

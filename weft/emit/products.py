@@ -378,12 +378,12 @@ class ProductEntry(ValueBody):
                 line(f"const bool here = {' && '.join(self.located(tile))};")
             yield
 
-    def located(self, tile: Tile, row: str = "row", point: str = "point") -> list[str]:
+    def located(self, tile: Tile) -> list[str]:
         """Declare the coordinates of an element at this place of its tile; that its row is there, and that its point is."""
         side, axes = ("rows", self.products.rows) if tile.left else ("columns", self.products.columns)
         return [
-            self.place_of(axes, self.firsts[side], row, self.wholes[side]),
-            self.place_of(self.products.over, self.firsts["points"], point, self.wholes["points"]),
+            self.place_of(axes, self.firsts[side], "row", self.wholes[side]),
+            self.place_of(self.products.over, self.firsts["points"], "point", self.wholes["points"]),
         ]
 
     def place_of(self, axes: tuple[str, ...], first: str, own: str, whole: str) -> str:

@@ -197,7 +197,7 @@ def _scanning(launch: Launch, plan: ScanPlan) -> list[str]:
     return [f"{rows}; {how}", f"tiles of {_count(plan.tile, 'point')}", *([shared] if plan.shared else [])]
 
 
-def _scanning_line(launch: Launch, plan: ScanPlan) -> str:
+def _scanning_line(plan: ScanPlan) -> str:
     """The same in a few words."""
     whose = "a row" if plan.rows else "the points"
     if plan.shared:
@@ -538,7 +538,7 @@ def plan_line(launches: Sequence[Launch]) -> str:
         elif isinstance(plan, ProductPlan):
             how = f"{plan.tile[0]} x {plan.tile[1]} results each"
         elif isinstance(plan, ScanPlan):
-            how = _scanning_line(launch, plan)
+            how = _scanning_line(plan)
         elif isinstance(plan, OuterPlan):
             how = _in_chunks_line(launch, plan)
         elif isinstance(plan, RecurrencePlan):

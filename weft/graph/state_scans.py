@@ -95,7 +95,7 @@ def state_scans(graph: TileGraph) -> StateScans:
         raise NotTiles("scans have other axes than each other", scans[0].location)
     states = _states(graph, set(scans[0].axes), along)
     crossed = [f for f in folds if along in f.axes and set(f.over) != states]
-    rows = _rows(graph, [a for a in scans[0].axes if a not in states], crossed)
+    rows = _rows([a for a in scans[0].axes if a not in states], crossed)
     for name in scans[0].axes:
         if any(free_names(e) & (axes.keys() | made) for e in (axes[name].start, axes[name].stop)):
             raise NotTiles(f"the bounds of {name} are not the same everywhere")
@@ -149,7 +149,7 @@ def _states(graph: TileGraph, axes: set[str], along: str) -> set[str]:
     return set(over)
 
 
-def _rows(graph: TileGraph, rows: list[str], crossed: list[Fold]) -> tuple[str, ...]:
+def _rows(rows: list[str], crossed: list[Fold]) -> tuple[str, ...]:
     """The axes of rows in order, the one over which rows meet the last."""
     over = {f.over for f in crossed}
     if len(over) > 1 or any(len(o) != 1 or o[0] not in rows for o in over):

@@ -63,9 +63,10 @@ def static_int(value: Value | None) -> int | None:
     return None
 
 
-def static_bool(value: Value | None, default: bool = False) -> bool:
+def static_bool(value: Value | None) -> bool:
+    """A flag that is known while parsing: False where it is not given."""
     if value is None:
-        return default
+        return False
     if isinstance(value, Scalar) and isinstance(value.constant, bool):
         return value.constant
     raise TypeMismatch(f"{describe(value)} where a constant True or False is needed", remedy="write True or False")

@@ -53,7 +53,7 @@ def subscript(builder: Builder, value: Tensor, items: tuple[Item, ...]) -> Tenso
             continue
         size = value.dims[len(axes)]
         if isinstance(item, Slice):
-            offset, extent, step = _slice(builder, item, size, len(axes))
+            offset, extent, step = _slice(builder, item, size)
             if isinstance(value, View) and (offset, extent) != (ZERO, size) and not _is_axis(builder, value, len(axes)):
                 last = stepped(offset, step, tidy(Op("sub", (extent, ONE), INT64)))
                 inside = both(inside, bounds.check(builder, offset, last, size))
@@ -160,7 +160,7 @@ def _constant(index: int, size: Expr, axis: int) -> Expr:
     return tidy(Op("sub", (size, Const(-index, INT64)), INT64))
 
 
-def _slice(builder: Builder, item: Slice, size: Expr, axis: int) -> tuple[Expr, Expr, int]:
+def _slice(builder: Builder, item: Slice, size: Expr) -> tuple[Expr, Expr, int]:
     """Where a slice starts, how many elements it has, and its step.
 
     Bounds are taken as they are, not cut off at the end of the array: reading beyond it is an error of the call.

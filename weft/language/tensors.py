@@ -149,7 +149,7 @@ def _store_all(builder: Builder, target: View, value: Tensor | Scalar) -> None:
     builder.nest(target.dims, body)
 
 
-def assign(builder: Builder, target: View, value: Tensor | Scalar, what: str = "of the two sides of =") -> None:
+def assign(builder: Builder, target: View, value: Tensor | Scalar) -> None:
     """`target[...] = value`: broadcast, converted to the target's dtype; the right side is as it was before."""
     if target.copied:
         name = builder.called(target.array)
@@ -161,7 +161,7 @@ def assign(builder: Builder, target: View, value: Tensor | Scalar, what: str = "
         raise TypeMismatch(
             f"a complex number is stored into a tensor of {target.dtype}", remedy="say which part: .real, .imag or abs(...)"
         )
-    value = _fit_to(builder, target, value, what)
+    value = _fit_to(builder, target, value)
     if isinstance(value, Scalar):
         _check_fits(target, value)
         value = checks.stored(builder, value, target.dtype)
@@ -214,7 +214,7 @@ def _check_fits(target: View, value: Scalar) -> None:
         )
 
 
-def _fit_to(builder: Builder, target: View, value: Tensor | Scalar, what: str) -> Tensor | Scalar:
+def _fit_to(builder: Builder, target: View, value: Tensor | Scalar) -> Tensor | Scalar:
     """The value with the target's number of dimensions at most, its sizes agreeing."""
     if isinstance(value, Scalar):
         return value
@@ -230,7 +230,7 @@ def _fit_to(builder: Builder, target: View, value: Tensor | Scalar, what: str) -
     expands = any(d == ONE and t != ONE for d, t in zip(value.dims, target.dims[shift:], strict=True)) or shift
     for k, size in enumerate(value.dims):
         if size != ONE:
-            builder.require_equal(target.dims[shift + k], size, f"along dimension {k - len(value.dims)} {what}")
+            builder.require_equal(target.dims[shift + k], size, f"along dimension {k - len(value.dims)} of the two sides of =")
     if isinstance(value, Computed) and value.loops and expands:
         return materialise(builder, value, "t")
     return value

@@ -35,7 +35,6 @@ class Shuffles:
     packed: int
     instructions: int
     selects: int
-    source_bits: int
     target_bits: int
     lane_bits: int
     slots: LinearLayout
@@ -106,7 +105,7 @@ def plan_shuffles(
     groups = 1 << v
     selects = words * (groups * len(f2.echelon(h)) + len(rounds) * len(f2.echelon(by_source)))
     selects += words * len(rounds) * bool(wanted)
-    return Shuffles(tuple(rounds), packed, moves * words, selects, source_bits, target_bits, lane_bits, slots)
+    return Shuffles(tuple(rounds), packed, moves * words, selects, target_bits, lane_bits, slots)
 
 
 def _packed(slots: LinearLayout, source_bits: int, target_bits: int, element_bits: int) -> int:

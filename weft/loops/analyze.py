@@ -577,7 +577,7 @@ def _parallel(function: Function, loop: For, fused: tuple[For, ...]) -> Verdict:
     return Verdict(loop.var, "parallel", why=why, requires=tuple(requires), location=loop.location)
 
 
-def _depth(statements: tuple[Stmt, ...], var: str, depth: int = 0) -> int:
+def _depth(statements: tuple[Stmt, ...], var: str) -> int:
     """How many loops that carry something, or are no axis, lie around a loop; -1 if it is not there."""
     for stmt in statements:
         if isinstance(stmt, For):

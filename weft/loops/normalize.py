@@ -356,12 +356,9 @@ def _selects(
     return None if loaded & stored else selects
 
 
-def drop_unused(statements: tuple[Stmt, ...], live: frozenset[str] = frozenset()) -> tuple[Stmt, ...]:
-    """Remove bindings, carries and merges that no store depends on, and loops and branches left without effect.
-
-    live: names that what follows these statements uses.
-    """
-    return _only(statements, Uses.of(statements).needed(live))
+def drop_unused(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Remove bindings, carries and merges that no store depends on, and loops and branches left without effect."""
+    return _only(statements, Uses.of(statements).needed())
 
 
 def _only(statements: tuple[Stmt, ...], needed: set[str]) -> tuple[Stmt, ...]:

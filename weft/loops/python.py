@@ -234,7 +234,7 @@ class _Writer:
                 return Op(value.name, tuple(self._owned(name, a) for a in args), value.type)
         return value
 
-    def assignments(self, pairs: Iterable[tuple[str, Expr]], register: ScalarType | None = None) -> Iterator[str]:
+    def assignments(self, pairs: Iterable[tuple[str, Expr]]) -> Iterator[str]:
         """Names that get their values at once; those that are in the same variable already need nothing."""
         left: list[tuple[str, Expr, str]] = []
         for name, value in pairs:

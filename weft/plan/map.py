@@ -617,7 +617,7 @@ class _Call:
 
     def past(self, r: _Reach, rows: list[str], extents: Mapping[str, int], vector: int) -> int | None:
         """How far the first point of each row is past a packet; None where rows differ."""
-        if any(j % vector for j in (*self.row_steps(r, rows, extents).values(), *r.jumps)):
+        if any(j % vector for j in (*self.row_steps(r, rows).values(), *r.jumps)):
             return None
         return (self.arrays[r.array].address // r.size + r.first) % vector
 
@@ -632,13 +632,13 @@ class _Call:
         most = min(most, _ALIGNMENT // main.size)
         if any(j % most for j in (*r.jumps, *main.jumps)):
             return ANY
-        here, there = self.row_steps(r, rows, extents), self.row_steps(main, rows, extents)
+        here, there = self.row_steps(r, rows), self.row_steps(main, rows)
         if any((here.get(a, 0) - there.get(a, 0)) % most for a in rows):
             return ANY
         apart = [self.arrays[x.array].address // x.size + x.first for x in (r, main)]
         return most if (apart[0] - apart[1]) % most == 0 else ANY
 
-    def row_steps(self, r: _Reach, rows: list[str], extents: Mapping[str, int]) -> dict[str, int]:
+    def row_steps(self, r: _Reach, rows: list[str]) -> dict[str, int]:
         return {a: r.steps[a] for a in rows if a not in r.told}
 
     def shared(self, plan: CoursePlan, n: int) -> CoursePlan:

@@ -74,7 +74,7 @@ class RecurrenceExtents:
 
 
 def plan_recurrences(
-    function: Function, found: Recurrences, facts: Facts, names: Mapping[str, int], machine: Machine
+    function: Function, found: Recurrences, names: Mapping[str, int], machine: Machine
 ) -> tuple[RecurrencePlan, RecurrenceExtents] | None:
     """The plan for a call; None where a warp has no room for the states of a row, or there is nothing to do."""
     extents = extents_of(found.axes, names)

@@ -133,7 +133,7 @@ def plan_scan(
     found = []
     costs = []
     for staying in FEW_BLOCKS:
-        few = _few(function, scans, facts, plan, staying.threads, staying.resident)
+        few = _few(function, scans, plan, staying.threads, staying.resident)
         blocks = machine.multiprocessors * staying.resident
         if plan.beside:
             cost, few = _few_side(function, scans, facts, few, extents, blocks, states and not scans.folds, staying)
@@ -234,7 +234,7 @@ def _beside(function: Function, scans: Scanned, facts: Facts, lane: str, extents
     return ScanPlan(order, lane, BLOCK, side, 1, vector, max(1, POINTS // vector))
 
 
-def _few(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan, threads: int, resident: int) -> ScanPlan:
+def _few(function: Function, scans: Scanned, plan: ScanPlan, threads: int, resident: int) -> ScanPlan:
     """The plan for few rows, whose blocks stay."""
     reads = sum(isinstance(v, Read) and scans.along in v.axes for v in scans.values)
     points = min(MOST_POINTS, VALUES // max(1, reads)) // len(scans.scans)

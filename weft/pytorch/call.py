@@ -612,7 +612,7 @@ def _prepared(
             launches += _cuda_launchers(own, bound, device)
             idle += [u for launch in own for u in unused(analysis, launch, bound.names)]
     else:
-        launches = [_host_launcher(analysis, k, arrays, bound, device) for k in nests]
+        launches = [_host_launcher(analysis, k, arrays, bound) for k in nests]
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
     besides = (i for item in launches for i in item.own)
     shared = workspace(function, arrays, [item.arrays for item in launches], besides, clears=device.type == "cuda")
@@ -957,9 +957,7 @@ def _compile_side_by_side(planned: Sequence[Launch], device: torch.device) -> No
                 compiled.result()
 
 
-def _host_launcher(
-    analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound, device: torch.device
-) -> _Launch:
+def _host_launcher(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound) -> _Launch:
     from weft.emit.names import host_entry
     from weft.plan.arguments import nest_arrays
 

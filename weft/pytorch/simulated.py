@@ -155,12 +155,12 @@ def _simulate(
                    for n, key in where.memory.items() if key not in memory}  # fmt: skip
     ran: dict[int, Launched] = {}
     for plan, values in _runs(grouped(planned), bound.names):
-        made = _launched(plan, bound, values, memory, arch, seed, part)
+        made = _launched(plan, values, memory, arch, seed, part)
         known = ran.get(id(plan))
         ran[id(plan)] = made if known is None else replace(known, simulations=(*known.simulations, *made.simulations))
     for plan in planned:
         if id(plan) not in ran:  # in a loop that has no iterations
-            ran[id(plan)] = _launched(plan, bound, None, memory, arch, seed, part)
+            ran[id(plan)] = _launched(plan, None, memory, arch, seed, part)
     return tuple(ran[id(plan)] for plan in planned)
 
 
@@ -188,7 +188,6 @@ def _partial(type_: ScalarType, elements: int, geometry: Geometry | None = None,
 
 def _launched(
     plan: Launch,
-    bound: Bound,
     values: Mapping[str, Any] | None,
     memory: Mapping[str, _Array],
     arch: str,

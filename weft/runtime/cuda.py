@@ -145,11 +145,6 @@ class Driver:
         self.call("cuDeviceGetName", name, len(name), self._ordinal(device))
         return name.value.decode()
 
-    def device_memory(self, device: int) -> int:
-        size = ctypes.c_size_t()
-        self.call("cuDeviceTotalMem_v2", ctypes.byref(size), self._ordinal(device))
-        return size.value
-
     def _ordinal(self, device: int) -> ctypes.c_int:
         count, ordinal = ctypes.c_int(), ctypes.c_int()
         self.call("cuDeviceGetCount", ctypes.byref(count))
@@ -208,7 +203,6 @@ class DeviceProperties:
     name: str
     capability: tuple[int, int]
     arch: str
-    memory_bytes: int
     multiprocessors: int
     shared_per_block: int
     shared_per_block_optin: int
@@ -239,7 +233,6 @@ def _properties(driver: Driver, index: int) -> DeviceProperties:
         name=driver.device_name(index),
         capability=(major, minor),
         arch=target_arch((major, minor)),
-        memory_bytes=driver.device_memory(index),
         **{name: driver.device_attribute(index, attribute) for name, attribute in _DEVICE.items()},
     )
 

@@ -165,14 +165,14 @@ class Band:
     def vars(self) -> tuple[str, ...]:
         return tuple(loop.var for loop in self.loops)
 
-    def nested(self, headers: Sequence[Header], names: Names, body: tuple[Stmt, ...] | None = None) -> For:
+    def nested(self, headers: Sequence[Header], names: Names) -> For:
         """The body in other loops, which carry the same scalars."""
         last = len(headers) - 1
         names.taken -= {n for loop in self.loops for c in loop.carries for n in (c.name, c.result)}
         names.taken |= {n for c in self.chains for n in (c.name, c.result)}
         inside = [[names.fresh(c.outer) if k < last else c.name for c in self.chains] for k in range(len(headers))]
         after = [[names.fresh(c.result) if k > 0 else c.result for c in self.chains] for k in range(len(headers))]
-        nest: tuple[Stmt, ...] = self.body if body is None else body
+        nest = self.body
         for k in range(last, -1, -1):
             carries = tuple(
                 Carry(
