@@ -16,7 +16,7 @@ from hypothesis import example, given
 import weft.kernels
 from tests.examples import examples
 from weft.errors import WeftError
-from weft.language import Source, TensorType, fingerprint, infer_types, parse, read_signature
+from weft.language import TensorType, fingerprint, infer_types, parse, read_signature, source_of
 from weft.loops.interpret import interpret
 from weft.loops.ir import For, Function, walk
 from weft.loops.show import show
@@ -47,7 +47,7 @@ def type_of(value: Any) -> TensorType | ScalarType | None:
 
 
 def parsed(function: Any, *args: Any) -> Function:
-    names = [p.arg for p in Source.of(function).parameters]
+    names = [p.arg for p in source_of(function).parameters]
     return parse(function, {n: type_of(a) for n, a in zip(names, args, strict=True)})
 
 
@@ -1100,7 +1100,7 @@ def test_program_computes_what_the_python_computes(function: Callable[..., Any],
 @pytest.mark.parametrize(("function", "args"), PROGRAMS, ids=[f.__name__ for f, _ in PROGRAMS])
 def test_signature_tells_what_is_written_and_returned(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     signature, nest = read_signature(function), parsed(function, *args)
-    assert signature.names == tuple(Source.of(function).node.args.args[k].arg for k in range(len(args)))
+    assert signature.names == tuple(source_of(function).node.args.args[k].arg for k in range(len(args)))
     assert signature.written == {a.name for a in nest.arrays if a.role == "inout"}
     parameters = [r if r in nest.parameters else None for r in nest.results]
     if None not in args:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from weft.errors import OutOfRange, ShapeMismatch, TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
-from weft.language import Source, TensorType, infer_types, parse, read_signature
+from weft.language import TensorType, infer_types, parse, read_signature, source_of
 from weft.loops.interpret import interpret
 from weft.loops.types import FLOAT64, INT64
 
@@ -737,7 +737,7 @@ def test_not_python() -> None:
 
 def test_text_without_a_function() -> None:
     with pytest.raises(UnsupportedSyntax, match="defines no function"):
-        Source.of("x = 1\n")
+        source_of("x = 1\n")
 
 
 def test_builtins_have_no_source() -> None:
@@ -749,7 +749,7 @@ def test_source_that_cannot_be_found() -> None:
     scope: dict[str, Any] = {}
     exec("def made(x):\n    return x + 1\n", scope)
     with pytest.raises(UnsupportedSyntax, match="cannot be found") as caught:
-        Source.of(scope["made"])
+        source_of(scope["made"])
     assert caught.value.remedy
 
 

@@ -118,16 +118,11 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         columns = analysis.lowered[variant.nest].columns if variant.plan.columns else None
         return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts, kind, columns, around)
     if isinstance(variant.plan, ProductPlan):
-        from weft.emit.few_rows import FewRowsEntry
-        from weft.emit.matrix_products import MatrixEntry
-        from weft.emit.products import emit as emit_products
-        from weft.emit.square_products import SquareEntry
+        from weft.emit.product_launches import emit as emit_products
 
         sweeps = analysis.lowered[variant.nest].multiplied
         assert sweeps is not None
-        by_squares = SquareEntry if variant.plan.engine == "fma" else MatrixEntry
-        entry = FewRowsEntry if variant.plan.streamed else by_squares
-        return emit_products(analysis.function, nest, sweeps, variant.plan, variant.facts, entry, around)
+        return emit_products(analysis.function, nest, sweeps, variant.plan, variant.facts, around)
     if isinstance(variant.plan, ChainPlan):
         from weft.emit.chained_products import emit as emit_chain
 

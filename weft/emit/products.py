@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
-from weft.emit import entries
 from weft.emit.algebras import algebra_type, join
 from weft.emit.cpp_body import factor
-from weft.emit.dependent import ALONE, Dependence, dependences, include
+from weft.emit.dependent import Dependence
 from weft.emit.expressions import PRODUCT, SUM, TERNARY, memory_type, register_type
 from weft.emit.names import Names, kernel_entry, words
-from weft.emit.rough import rough_sweeps
 from weft.emit.text import Writer
 from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.products import Operand, Products
-from weft.graph.sweeps import Sweep, Sweeps
+from weft.graph.sweeps import Sweep
 from weft.graph.tile import Fold, Map, Read, Write, names_of, starts_neutral, uses_of_write
-from weft.loops.ir import Const, Expr, Function, Op, Ref, free_names, trapping
+from weft.loops.ir import Const, Expr, Function, Op, Ref, free_names
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.fold import PACKET_BYTES, WARP
@@ -35,56 +33,11 @@ from weft.plan.product import (
     WORD,
     ProductPlan,
     Staged,
-    arrays_of_operands,
     made_of,
     operand_reads,
     packed_type,
     result_reads,
-    turned_read,
 )
-
-
-def emit(
-    function: Function,
-    nest: Nest,
-    sweeps: Sweeps,
-    plan: ProductPlan,
-    facts: Facts,
-    kind: type[ProductEntry],
-    around: Dependence = ALONE,
-) -> str:
-    """The kernels' translation unit: an entry for each of `entries.of_products`. Each takes the slots of `weft.plan.arguments`,
-    and where operands are packed, a pointer for each of these and a number.
-    """
-    own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
-    writer = Writer()
-    from weft.emit.packing import PackEntry
-    from weft.emit.parts import CombineEntry
-
-    found = plan.arranged(rough_sweeps(sweeps, None, function)[0])
-    packed = [k for k, is_packed in enumerate(plan.packed) if is_packed]
-    others = ["weft/cluster.cuh"] if plan.cluster > 1 else ["weft/across.cuh"] if plan.across else []
-    others += ["weft/registers.cuh"] if plan.roomy else []
-    others += ["weft/byte_tile.cuh"] if any(turned_read(function, plan, found, k, facts) is not None for k in packed) else []
-    for header in sorted((kind.included(plan), "weft/team.cuh", *others)):
-        writer.line(f'#include "{header}"')
-    names = entries.of_products(nest, plan)
-    launches = dependences([number > 0 for number in range(len(names))], around)
-    operands = all(function.array(a).role == "input" for a in arrays_of_operands(found))
-    if around.ahead and not packed and operands and plan.across <= 1:  # what blocks tell each other through is cleared before
-        launches = (replace(launches[0], late=True), *launches[1:])
-    if plan.leaves_parts:
-        launches = (*launches[:-1], replace(launches[-1], late=True))
-    include(writer, launches)
-    for number, (name, launch) in enumerate(zip(names, launches, strict=True)):
-        writer.line()
-        if number < len(packed):
-            PackEntry.begun(function, own, facts, writer, found, plan, launch).pack(name, packed[number])
-        else:
-            last = number > len(packed)
-            (CombineEntry if last else kind).begun(function, own, facts, writer, found, plan, launch).emit(name)
-    return writer.text()
-
 
 # Points that are folded for a result by itself whose loads are in flight.
 ENDING_UNROLL = 16

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.language.capture import MISSING, Capture, capture
+from weft.language.capture import MISSING, Capture, capture, fingerprint, source_of
 from weft.language.signature import Parameter, Signature, read_signature
-from weft.language.source import Source, fingerprint
+from weft.language.source import Source
 from weft.language.types import ArgumentType, TensorType, default_float
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "infer_types",
     "parse",
     "read_signature",
+    "source_of",
 ]
 
 

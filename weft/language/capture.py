@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import ast
 import builtins
+import hashlib
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from weft.errors import WeftError
-from weft.language.source import Known, Namespace, Source, fingerprint, plain_function
+from weft.errors import UnsupportedSyntax, WeftError
+from weft.language.source import Known, Module, Namespace, Source, plain_function
 from weft.language.text import text_of
 
 # In place of the value of a name that has none.
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 
-# Modules whose functions the language knows by name; what stands behind them is not the user's to change.
 # The attribute of a function that stands for one operator of PyTorch.
 ONE_OPERATION = "__weft_one_operation__"
+
+# Modules whose functions the language knows by name; what stands behind them is not the user's to change.
 _OUTSIDE = ("torch", "math", "builtins")
 
 
@@ -108,6 +110,25 @@ def capture(function: types.FunctionType) -> Capture:
         if not reader.whole_modules or reader.attributes <= attributes:
             return Capture(source, tuple(reader.watches.values()), tuple(reader.reads))
         attributes |= reader.attributes  # of a module that goes by another name, any attribute may be read
+
+
+def source_of(function: Any, name: str | None = None) -> Source:
+    """The source of a function object, of a kernel (its `.py`), or of a text that defines a function. What a function
+    object reads from outside is captured as it is now.
+
+    name: which function of a text (the last one where None). Raises UnsupportedSyntax where no source is found,
+    SourceMismatch where what is found is not what Python runs.
+    """
+    if isinstance(function, Source):
+        return function
+    if isinstance(function, str):
+        return Source.of_text(function, name)
+    plain = plain_function(function)
+    if plain is None:
+        raise UnsupportedSyntax(
+            f"{function!r} is not a Python function", remedy="pass a function written with def, or its source text"
+        )
+    return capture(plain).source
 
 
 class _Reader:
@@ -255,3 +276,62 @@ def _parameters(args: ast.arguments) -> frozenset[str]:
 
 def _stored(node: ast.AST) -> frozenset[str]:
     return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+
+
+# ---------------------------------------------------------------- fingerprints
+
+
+def fingerprint(function: Any) -> str:
+    """A hash of everything the meaning of a function depends on: its source, the functions it calls, the constants
+    of its module and closure that it reads, and where it stands in its file (errors and generated code cite lines).
+    Equal in another process for the same function.
+    """
+    digest = hashlib.sha256()
+    told: dict[int, int] = {}
+
+    def add(source: Source) -> None:
+        if id(source) in told:
+            digest.update(f"again {told[id(source)]}\0".encode())
+            return
+        told[id(source)] = len(told)
+        digest.update(f"{source.file}\0{source.line}\0{source.name}\0{source.text}\0{source.one_operation}\0".encode(errors="backslashreplace"))
+        for name, value in (source.default_values or {}).items():
+            digest.update(f"default {name}\0".encode())
+            add_value(value)
+        for name in source.names():
+            try:
+                value = source.lookup(name)
+            except KeyError:
+                continue
+            digest.update(f"{name}\0".encode())
+            add_value(value)
+
+    def add_value(value: Any) -> None:
+        if isinstance(value, Source):
+            add(value)
+        elif isinstance(value, Namespace):
+            digest.update(f"{value.name} {len(value.members)}\0".encode())
+            for name, member in sorted(value.members.items()):
+                digest.update(f"{name}\0".encode())
+                add_value(member)
+        elif isinstance(value, (tuple, list)):
+            digest.update(f"{len(value)} items\0".encode())
+            for item in value:
+                add_value(item)
+        else:
+            digest.update(f"{_told(value)}\0".encode())
+
+    add(source_of(function))
+    return digest.hexdigest()
+
+
+def _told(value: Any) -> str:
+    """What a value outside the function is, as text that is the same in every process (no addresses)."""
+    kind = type(value)
+    if isinstance(value, (bool, int, float, str, type(None), Module, Known)):
+        return f"{kind.__name__} {value!r}"
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if kind.__module__ == "torch" and kind.__name__ == "dtype":
+        return str(value)
+    return f"{kind.__qualname__} {getattr(value, '__module__', '')} {getattr(value, '__qualname__', '')}"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from weft.errors import Location, NumberOverflow, TypeMismatch, UnsupportedSyntax
 from weft.language import pairs, parts, tensors
 from weft.language.builder import Builder, Environment
+from weft.language.capture import source_of
 from weft.language.checks import MOST, subscripts_unchecked
 from weft.language.expressions import Evaluator
 from weft.language.kinds import KindMatters, converted, leaves
@@ -19,7 +20,7 @@ from weft.language.sequences import is_iterator
 from weft.language.signature import check_parameters
 from weft.language.source import Source
 from weft.language.statements import Executor
-from weft.language.types import TensorType, default_float
+from weft.language.types import ArgumentType, TensorType, default_float
 from weft.language.values import Computed, Helper, Scalar, Static, Tuple, Value, View, describe, whole
 from weft.loops.ir import (
     Array,
@@ -47,12 +48,10 @@ from weft.loops.ir import Scalar as ScalarParameter
 from weft.loops.types import INT64, ScalarType, Typed
 from weft.loops.unused import with_faults
 
-ArgumentType = TensorType | ScalarType | None
-
 
 def parse(
     function: Any,
-    types: Mapping[str, ArgumentType],
+    types: Mapping[str, ArgumentType | None],
     name: str | None = None,
     default: ScalarType | None = None,
     checked: frozenset[str] = frozenset(),
@@ -64,7 +63,7 @@ def parse(
     floats that nothing else decides; None: PyTorch's as it is now. checked: arrays that the kernels check. Raises a
     WeftError where the function is not in weft's language.
     """
-    source = Source.of(function, name)
+    source = source_of(function, name)
     told: frozenset[tuple[Location | None, str]] = frozenset()
     while True:
         parser = Parser(source, types, default or default_float(), told, checked)
@@ -80,7 +79,7 @@ def parse(
 @dataclass
 class Parser:
     source: Source
-    types: Mapping[str, ArgumentType]
+    types: Mapping[str, ArgumentType | None]
     default: ScalarType
     told: frozenset[tuple[Location | None, str]]
     checked: frozenset[str]
@@ -410,7 +409,7 @@ def _own_exprs(stmt: Stmt) -> tuple[Expr, ...]:
     return (stmt.start, stmt.stop) if isinstance(stmt, For) else statement_exprs(stmt)
 
 
-def size_names(source: Source, types: Mapping[str, ArgumentType]) -> dict[tuple[str, int], str]:
+def size_names(source: Source, types: Mapping[str, ArgumentType | None]) -> dict[tuple[str, int], str]:
     """The user's names for sizes of arguments, where they are unpacked from a shape: (argument, axis) -> name."""
     found: dict[tuple[str, int], str] = {}
     parameters = {p.arg for p in source.parameters}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from weft.language.capture import source_of
 from weft.language.signature import read_signature
 from weft.language.source import Source, plain_function
 from weft.language.types import TensorType
@@ -18,7 +19,7 @@ def infer_types(function: Any) -> dict[str, TensorType | ScalarType]:
     """A type for each parameter: tensors of float32 (int64 where elements are subscripts or bounds of a range) with the
     dimensions that shapes and subscripts show, `...` counted as one; float64, int64 or bool for numbers.
     """
-    source = Source.of(function)
+    source = source_of(function)
     signature = read_signature(source)
     ranks, integers = _ranks(source, ()), _integers(source)
     types: dict[str, TensorType | ScalarType] = {}
@@ -99,7 +100,7 @@ def _helper_ranks(source: Source, node: ast.Call, calls: tuple[ast.FunctionDef, 
     plain = value if isinstance(value, Source) else plain_function(value)
     if plain is None or (getattr(plain, "__module__", "") or "").split(".")[0] == "torch":
         return []
-    helper = Source.of(plain)
+    helper = source_of(plain)
     if any(ast.dump(helper.node) == ast.dump(n) for n in calls):
         return []
     ranks = _ranks(helper, (*calls, source.node, helper.node))

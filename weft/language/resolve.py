@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import functions
+from weft.language.capture import source_of
 from weft.language.source import Known, Module, Namespace, Source, plain_function
 from weft.language.values import Helper, Static, Tuple, Value, number
 from weft.loops.types import COMPLEX_TYPES, SCALAR_TYPES
@@ -63,7 +64,7 @@ def value_of(obj: Any, name: str) -> Value:
                 return known(f"{module}.{own}")
     function = plain_function(obj)
     if function is not None:
-        return Helper(Source.of(function))
+        return Helper(source_of(function))
     if kind.__name__ in ("Tensor", "Parameter") and kind.__module__.startswith("torch"):
         raise TypeMismatch(f"{name} is a tensor from outside the function", remedy=f"make {name} a parameter")
     raise UnsupportedSyntax(

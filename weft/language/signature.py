@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from weft.errors import Location, UnsupportedSyntax
+from weft.language.capture import source_of
 from weft.language.scopes import bound_in
 from weft.language.source import Known, Module, Namespace, Source, plain_function
 
@@ -94,7 +95,7 @@ class Signature:
 
 def read_signature(function: Any) -> Signature:
     """The signature of a function object, a kernel, a Source or a text. Reads the syntax tree only."""
-    source = Source.of(function)
+    source = source_of(function)
     check_parameters(source)
     return _read(source, _uses(source, ()))
 
@@ -483,7 +484,7 @@ class _Uses:
             plain = plain_function(value)
             if plain is None or (plain.__module__ or "").split(".")[0] in ("torch", "math"):
                 return None
-            source = Source.of(plain)
+            source = source_of(plain)
         same = (ast.dump(source.node) == ast.dump(n) for n in self.calls if n.name == source.node.name)
         return None if any(same) else source
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
-import hashlib
 import linecache
 import textwrap
 import types
@@ -50,27 +49,6 @@ class Source:
     text: str = field(default="", repr=False)
     default_values: Mapping[str, Any] | None = field(default=None, repr=False)
     one_operation: bool = False
-
-    @staticmethod
-    def of(function: Any, name: str | None = None) -> Source:
-        """The source of a function object, of a kernel (its `.py`), or of a text that defines a function. What a function
-        object reads from outside is captured as it is now.
-
-        name: which function of a text (the last one where None). Raises UnsupportedSyntax where no source is found,
-        SourceMismatch where what is found is not what Python runs.
-        """
-        if isinstance(function, Source):
-            return function
-        if isinstance(function, str):
-            return Source.of_text(function, name)
-        plain = plain_function(function)
-        if plain is None:
-            raise UnsupportedSyntax(
-                f"{function!r} is not a Python function", remedy="pass a function written with def, or its source text"
-            )
-        from weft.language.capture import capture
-
-        return capture(plain).source
 
     @staticmethod
     def of_text(text: str, name: str | None = None, file: str = "<source>") -> Source:
@@ -202,62 +180,3 @@ class Namespace:
 
     name: str
     members: Mapping[str, Any] = field(repr=False)
-
-
-# ---------------------------------------------------------------- fingerprints
-
-
-def fingerprint(function: Any) -> str:
-    """A hash of everything the meaning of a function depends on: its source, the functions it calls, the constants
-    of its module and closure that it reads, and where it stands in its file (errors and generated code cite lines).
-    Equal in another process for the same function.
-    """
-    digest = hashlib.sha256()
-    told: dict[int, int] = {}
-
-    def add(source: Source) -> None:
-        if id(source) in told:
-            digest.update(f"again {told[id(source)]}\0".encode())
-            return
-        told[id(source)] = len(told)
-        digest.update(f"{source.file}\0{source.line}\0{source.name}\0{source.text}\0{source.one_operation}\0".encode(errors="backslashreplace"))
-        for name, value in (source.default_values or {}).items():
-            digest.update(f"default {name}\0".encode())
-            add_value(value)
-        for name in source.names():
-            try:
-                value = source.lookup(name)
-            except KeyError:
-                continue
-            digest.update(f"{name}\0".encode())
-            add_value(value)
-
-    def add_value(value: Any) -> None:
-        if isinstance(value, Source):
-            add(value)
-        elif isinstance(value, Namespace):
-            digest.update(f"{value.name} {len(value.members)}\0".encode())
-            for name, member in sorted(value.members.items()):
-                digest.update(f"{name}\0".encode())
-                add_value(member)
-        elif isinstance(value, (tuple, list)):
-            digest.update(f"{len(value)} items\0".encode())
-            for item in value:
-                add_value(item)
-        else:
-            digest.update(f"{_told(value)}\0".encode())
-
-    add(Source.of(function))
-    return digest.hexdigest()
-
-
-def _told(value: Any) -> str:
-    """What a value outside the function is, as text that is the same in every process (no addresses)."""
-    kind = type(value)
-    if isinstance(value, (bool, int, float, str, type(None), Module, Known)):
-        return f"{kind.__name__} {value!r}"
-    if isinstance(value, types.ModuleType):
-        return value.__name__
-    if kind.__module__ == "torch" and kind.__name__ == "dtype":
-        return str(value)
-    return f"{kind.__qualname__} {getattr(value, '__module__', '')} {getattr(value, '__qualname__', '')}"
