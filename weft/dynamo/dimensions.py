@@ -19,8 +19,9 @@ from weft.dynamo.operators import (
     is_view,
     meta,
     name_of,
+    shape_of,
 )
-from weft.dynamo.sizes import Size, sizes
+from weft.dynamo.sizes import Size
 from weft.dynamo.subscripts import viewed
 
 Place = tuple[fx.Node, int]
@@ -42,7 +43,7 @@ class Dimensions:
         self._names = {c: f"n{k}" for k, c in enumerate(apart)}
 
     def size(self, place: Place) -> Size:
-        return sizes(meta(place[0]).shape)[place[1]]
+        return shape_of(place[0])[place[1]]
 
     def name(self, node: fx.Node, dim: int) -> str | None:
         """What a dimension is called that others are as long as without meeting it."""
@@ -62,11 +63,11 @@ def _meeting(node: fx.Node) -> Iterator[tuple[Place, Place]]:
     """The dimensions of what an operator makes, and those that they are of what it reads."""
     if node.op != "call_function" or not _is_tensor(node) or is_constant(node):
         return
-    name, own = name_of(node), sizes(meta(node).shape)
+    name, own = name_of(node), shape_of(node)
     if is_view(node):
         at = tuple(f"d{k}" for k in range(len(own)))
         whole = base(node)
-        for d, (subscript, length) in enumerate(zip(viewed(node, at), sizes(meta(whole).shape), strict=True)):
+        for d, (subscript, length) in enumerate(zip(viewed(node, at), shape_of(whole), strict=True)):
             if subscript in at and own[at.index(subscript)] == length:
                 yield (node, at.index(subscript)), (whole, d)
     elif name in PRODUCTS:
@@ -82,9 +83,9 @@ def _meeting(node: fx.Node) -> Iterator[tuple[Place, Place]]:
 
 def _aligned(node: fx.Node, operands: Sequence[fx.Node]) -> Iterator[tuple[Place, Place]]:
     """The dimensions of operands that are repeated where they are 1."""
-    own = sizes(meta(node).shape)
+    own = shape_of(node)
     for operand in filter(_is_tensor, operands):
-        lengths = sizes(meta(operand).shape)
+        lengths = shape_of(operand)
         shift = len(own) - len(lengths)
         yield from [((node, d + shift), (operand, d)) for d, s in enumerate(lengths) if s != 1 and own[d + shift] == s]
 

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from weft.dynamo.arrays import memory_order
 from weft.dynamo.groups import Division, Group, random_before
-from weft.dynamo.loops import loops_of, memory_order
+from weft.dynamo.loops import loops_of
 from weft.dynamo.operators import meta, name_of
 from weft.dynamo.report import GraphReport, Taken
 from weft.dynamo.sizes import hint, size

@@ -25,6 +25,7 @@ from weft.dynamo.operators import (
     SPLITS,
     arguments,
     base,
+    dtype_of,
     factors,
     is_constant,
     is_reshape,
@@ -32,6 +33,7 @@ from weft.dynamo.operators import (
     meta,
     name_of,
     root,
+    shape_of,
 )
 from weft.dynamo.sizes import known, order, size, sizes
 from weft.dynamo.subscripts import reshape_groups
@@ -138,7 +140,7 @@ def _merges(node: fx.Node) -> bool:
     while is_view(node):
         whole = base(node)
         if is_reshape(node):
-            groups = reshape_groups(sizes(meta(whole).shape), sizes(meta(node).shape))
+            groups = reshape_groups(shape_of(whole), shape_of(node))
             if groups is None or any(len(own) > 1 for own, _ in groups):
                 return True
         node = whole
@@ -178,7 +180,7 @@ def _reason_of_operator(node: fx.Node, name: str) -> str | None:
             return _reason_of_index(node, name)
         case "index":
             indices = [i for i in given["indices"] if i is not None]
-            if len(indices) != 1 or meta(indices[0]).dtype not in (torch.int32, torch.int64):
+            if len(indices) != 1 or dtype_of(indices[0]) not in (torch.int32, torch.int64):
                 return "several indices, or a mask"
         case "index_select" if not meta(given["self"]).dim() or not meta(given["index"]).dim():
             return "a tensor without dimensions"
@@ -197,14 +199,14 @@ def _reason_of_operator(node: fx.Node, name: str) -> str | None:
         case "full" | "full_like" | "scalar_tensor" | "arange":
             if any(isinstance(given.get(k), fx.Node) for k in ("fill_value", "s", "start", "end", "step")):
                 return "a value that a call tells"
-            if name == "aten.arange" and meta(node).dtype.is_floating_point:
+            if name == "aten.arange" and dtype_of(node).is_floating_point:
                 return "floats in steps"
         case "var" | "var_mean":
             correction = given.get("correction", 1)
             if correction is not None and int(correction) != correction:
                 return "a correction that is no whole number"
         case "pow":
-            if not meta(node).dtype.is_floating_point:
+            if not dtype_of(node).is_floating_point:
                 return "a power of integers"
         case "cumsum" | "cumprod" if meta(node).dim() == 0:
             return "a tensor without dimensions"
@@ -221,7 +223,7 @@ def _from_the_first(bound: Any) -> bool:
 
 def _reason_of_index(node: fx.Node, name: str) -> str | None:
     given = arguments(node)
-    x, index = sizes(meta(given["self"]).shape), sizes(meta(given["index"]).shape)
+    x, index = shape_of(given["self"]), shape_of(given["index"])
     if not x or len(x) != len(index):
         return "a tensor without dimensions"
     if "reduce" in given:
@@ -229,7 +231,7 @@ def _reason_of_index(node: fx.Node, name: str) -> str | None:
     d = given["dim"] % len(x)
     others = all(a == b for k, (a, b) in enumerate(zip(x, index, strict=True)) if k != d)
     source = given.get("src")
-    if source is not None and sizes(meta(source).shape) != index:
+    if source is not None and shape_of(source) != index:
         others = False
     if not others or (name != "aten.gather" and index[d] != 1):
         return "an index that is not one element a line"
@@ -279,7 +281,7 @@ class _Grouping:
             return False
         if not is_reshape(node):
             return True
-        return reshape_groups(sizes(meta(base(node)).shape), sizes(meta(node).shape)) is not None
+        return reshape_groups(shape_of(base(node)), shape_of(node)) is not None
 
     def _sources(self, node: fx.Node) -> list[fx.Node]:
         """What a node reads, through views."""

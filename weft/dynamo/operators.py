@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from weft.dynamo.sizes import Size, sizes
+
 Arguments = Mapping[str, Any]
 
 
@@ -119,6 +121,15 @@ def opmath(dtype: torch.dtype) -> torch.dtype:
 
 def meta(node: fx.Node) -> Any:
     return node.meta.get("val")
+
+
+def dtype_of(node: fx.Node) -> torch.dtype:
+    made: torch.dtype = meta(node).dtype
+    return made
+
+
+def shape_of(node: fx.Node) -> tuple[Size, ...]:
+    return sizes(meta(node).shape)
 
 
 def is_view(node: fx.Node) -> bool:

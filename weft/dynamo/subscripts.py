@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import fx
 
-from weft.dynamo.operators import arguments, meta, name_of
-from weft.dynamo.sizes import Size, product, size, sizes, text, tight
-from weft.dynamo.terms import Term, number
-
-if TYPE_CHECKING:
-    from weft.dynamo.loops import Nest
-
-Subscripts = tuple[str, ...]
+from weft.dynamo.operators import arguments, dtype_of, meta, name_of, shape_of
+from weft.dynamo.sizes import Size, product, size, text, tight
+from weft.dynamo.terms import Subscripts, Term, number
 
 
-def _shape(node: fx.Node) -> tuple[Size, ...]:
-    return sizes(meta(node).shape)
+class Nest(Protocol):
+    """Where elements are computed."""
+
+    def element(self, node: fx.Node, at: Subscripts) -> Term: ...
+
+    def converted(self, made: Term, own: torch.dtype, wanted: torch.dtype) -> Term: ...
+
+    def operand(self, value: Any, node: fx.Node, at: Subscripts, dtype: torch.dtype) -> Term: ...
+
+    def as_element(self, made: Term, dtype: torch.dtype) -> Term: ...
+
+    def let(self, made: str) -> str: ...
+
+    def choice(self, condition: str, yes: Callable[[], Term], no: Callable[[], Term], dtype: torch.dtype) -> Term: ...
 
 
 def _size(value: Any) -> Size:
@@ -65,7 +72,7 @@ def viewed(node: fx.Node, at: Subscripts) -> Subscripts:
     if name == "getitem":
         return _split(node, at)
     given = arguments(node)
-    own = _shape(given["self"])
+    own = shape_of(given["self"])
     rank = len(own)
     if name == "aten.permute":
         order = [d % rank for d in given["dims"]]
@@ -97,7 +104,7 @@ def viewed(node: fx.Node, at: Subscripts) -> Subscripts:
         return (*at[:d], text(_clamped(_size(given["index"]), own[d])), *at[d:])
     if name in ("aten.alias", "aten.detach"):
         return at
-    return _reshaped(own, _shape(node), at)
+    return _reshaped(own, shape_of(node), at)
 
 
 def _split(node: fx.Node, at: Subscripts) -> Subscripts:
@@ -169,8 +176,8 @@ def _with(at: Subscripts, d: int, subscript: str) -> Subscripts:
 
 def _cat(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
     given = arguments(node)
-    dtype, rank = meta(node).dtype, len(at)
-    parts = [p for p in given["tensors"] if len(_shape(p)) == rank]
+    dtype, rank = dtype_of(node), len(at)
+    parts = [p for p in given["tensors"] if len(shape_of(p)) == rank]
     d = given["dim"] % rank
 
     def part(k: int, before: Size) -> Term:
@@ -178,19 +185,19 @@ def _cat(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
 
         def read() -> Term:
             made = nest.element(own, _with(at, d, _minus(at[d], before)))
-            return nest.converted(made, meta(own).dtype, dtype)
+            return nest.converted(made, dtype_of(own), dtype)
 
         if k + 1 == len(parts):
             return read()
-        end = before + _shape(own)[d]
+        end = before + shape_of(own)[d]
         return nest.choice(f"{at[d]} < {text(end)}", read, lambda: part(k + 1, end), dtype)
 
     return part(0, 0)
 
 
 def _padded(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
-    given, dtype = arguments(node), meta(node).dtype
-    own, pads = _shape(given["self"]), [_size(p) for p in given["pad"]]
+    given, dtype = arguments(node), dtype_of(node)
+    own, pads = shape_of(given["self"]), [_size(p) for p in given["pad"]]
     conditions, inside = [], list(at)
     for k in range(len(pads) // 2):
         d = len(own) - 1 - k
@@ -207,8 +214,8 @@ def _padded(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
 
 
 def _slice_scattered(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
-    given, dtype = arguments(node), meta(node).dtype
-    own = _shape(given["self"])
+    given, dtype = arguments(node), dtype_of(node)
+    own = shape_of(given["self"])
     d = given["dim"] % len(own)
     first = 0 if given["start"] is None else _clamped(_size(given["start"]), own[d])
     end = own[d] if given["end"] is None else _clamped(_size(given["end"]), own[d])
@@ -217,7 +224,7 @@ def _slice_scattered(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
 
     def inside() -> Term:
         source = given["src"]
-        return nest.converted(nest.element(source, _with(at, d, _minus(at[d], first))), meta(source).dtype, dtype)
+        return nest.converted(nest.element(source, _with(at, d, _minus(at[d], first))), dtype_of(source), dtype)
 
     if not conditions:
         return inside()
@@ -225,13 +232,13 @@ def _slice_scattered(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
 
 
 def _select_scattered(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
-    given, dtype = arguments(node), meta(node).dtype
-    own, source = _shape(given["self"]), given["src"]
+    given, dtype = arguments(node), dtype_of(node)
+    own, source = shape_of(given["self"]), given["src"]
     d = given["dim"] % len(own)
     index = _clamped(_size(given["index"]), own[d])
     return nest.choice(
         f"{at[d]} == {text(index)}",
-        lambda: nest.converted(nest.element(source, at[:d] + at[d + 1 :]), meta(source).dtype, dtype),
+        lambda: nest.converted(nest.element(source, at[:d] + at[d + 1 :]), dtype_of(source), dtype),
         lambda: nest.element(given["self"], at),
         dtype,
     )
@@ -239,7 +246,7 @@ def _select_scattered(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
 
 def _flipped(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
     given = arguments(node)
-    own = _shape(given["self"])
+    own = shape_of(given["self"])
     dims = {d % len(own) for d in given["dims"]}
     last = [text(s - 1) if isinstance(s, int) else f"{tight(s)} - 1" for s in own]
     return nest.element(given["self"], tuple(f"{last[d]} - {_tight(t)}" if d in dims else t for d, t in enumerate(at)))
@@ -252,13 +259,13 @@ def _gathered(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
     given = arguments(node)
     d = given["dim"] % len(at)
     index = given["index"]
-    chosen = nest.as_element(nest.element(index, at), meta(index).dtype)
+    chosen = nest.as_element(nest.element(index, at), dtype_of(index))
     return nest.element(given["self"], _with(at, d, nest.let(chosen.text)))
 
 
 def _embedded(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
     given = arguments(node)
-    chosen = nest.as_element(nest.element(given["indices"], at[:-1]), meta(given["indices"]).dtype)
+    chosen = nest.as_element(nest.element(given["indices"], at[:-1]), dtype_of(given["indices"]))
     return nest.element(given["weight"], (nest.let(chosen.text), at[-1]))
 
 
@@ -268,17 +275,17 @@ def _indexed(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
         d, index = next((k, i) for k, i in enumerate(given["indices"]) if i is not None)
     else:
         d, index = given["dim"] % len(at), given["index"]
-    rank = len(_shape(index))
-    chosen = nest.as_element(nest.element(index, at[d : d + rank]), meta(index).dtype)
+    rank = len(shape_of(index))
+    chosen = nest.as_element(nest.element(index, at[d : d + rank]), dtype_of(index))
     return nest.element(given["self"], (*at[:d], nest.let(chosen.text), *at[d + rank :]))
 
 
 def _scattered(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
     """What stands at one place of each line: the index has one element along the dimension."""
-    given, dtype = arguments(node), meta(node).dtype
+    given, dtype = arguments(node), dtype_of(node)
     d, index = given["dim"] % len(at), given["index"]
     row = _with(at, d, "0")
-    place = nest.let(nest.as_element(nest.element(index, row), meta(index).dtype).text)
+    place = nest.let(nest.as_element(nest.element(index, row), dtype_of(index)).text)
     before = nest.element(given["self"], at)
     source = given["value"] if "value" in given else given["src"]
     put = nest.operand(source, node, row, dtype)
@@ -296,7 +303,7 @@ def _scattered(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
 def _full(nest: Nest, node: fx.Node, at: Subscripts) -> Term:
     given = arguments(node)
     value = given["fill_value"] if "fill_value" in given else given["s"]
-    return Term(number(torch.tensor(value, dtype=meta(node).dtype).item(), meta(node).dtype), True)
+    return Term(number(torch.tensor(value, dtype=dtype_of(node)).item(), dtype_of(node)), True)
 
 
 def _arange(nest: Nest, node: fx.Node, at: Subscripts) -> Term:

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+Subscripts = tuple[str, ...]
+
 
 @dataclass(frozen=True)
 class Term:
