@@ -7,7 +7,8 @@ import re
 import runpy
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -55,13 +56,14 @@ def _files(*endings: str) -> list[Path]:
     return [path for name in listed.stdout.split("\n") if name.endswith(endings) and (path := ROOT / name).is_file()]
 
 
-def _imports(path: Path) -> Iterator[tuple[int, str]]:
+def _imports(path: Path, modules: Container[str] = ()) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of every import of weft in a file, those inside functions included."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
-            names = [f"weft.{a.name}" for a in node.names] if node.module == "weft" else [node.module]
+            inner = [f"{node.module}.{a.name}" for a in node.names]
+            names = [n if node.module == "weft" or n in modules else node.module for n in inner]
         else:
             continue
         yield from ((node.lineno, name) for name in names if name.split(".")[0] == "weft")
@@ -98,6 +100,30 @@ def test_imports_are_absolute() -> None:
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}:{getattr(node, 'lineno', 0)}"
+
+
+# Modules that need each other by what they mean.
+MUTUAL = (
+    {"weft.layout.layout", "weft.layout.slicing", "weft.layout.swizzle"},  # a slice of a layout is one behind an offset
+    {"weft.pytorch.executable", "weft.pytorch.gradients", "weft.pytorch.operator"},  # a gradient runs, too
+    # what a kernel tells of itself has modules of its own
+    {f"weft.pytorch.{name}" for name in ("kernel", "check", "inspection", "reference", "tuning")},
+)
+
+
+def test_modules_need_each_other_in_one_direction() -> None:
+    """Imports inside functions, and those for types alone, are looked at too."""
+    modules = {_module(path): path for path in PACKAGE.rglob("*.py")}
+    one_of = {module: "".join(sorted(group)) for group in MUTUAL for module in group}
+    needs: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        mine = one_of.get(module, module)
+        others = {one_of.get(name, name) for _, name in _imports(path, modules) if name in modules}
+        needs.setdefault(mine, set()).update(others - {mine})
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        pytest.fail(" needs ".join(reversed(error.args[1])))
 
 
 @pytest.mark.parametrize("library", ["islpy", "ortools"])

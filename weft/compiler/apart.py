@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from weft.compiler.analysis import Analysis, Lowered, lower_nest
-from weft.compiler.settled import asks_no_more, in_loops, in_passes
+from weft.compiler.settled import asks_no_more, in_passes
 from weft.loops.ir import Array, For, Function
 from weft.loops.names import Names, names_bound_in
 from weft.loops.schedule import Schedule
@@ -129,7 +129,7 @@ def _in_passes(analysis: Analysis, nest: int) -> Apart | None:
     if found is None or len(found.nests) < 2:
         return None
     whole = replace(function, body=tuple(s for n in found.nests for s in n), arrays=(*function.arrays, *found.memory))
-    if not asks_no_more(whole, replace(function, body=in_loops(own))):
+    if not asks_no_more(whole, replace(function, body=own.in_loops())):
         return None
     return one_after_another(function, own.name, found.nests, found.memory)
 

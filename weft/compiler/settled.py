@@ -40,7 +40,7 @@ def settled(function: Function) -> Function:
     arrays = list(found.function.arrays)
     for nest in found.nests:
         if not _in_part(nest):
-            body += in_loops(nest)
+            body += nest.in_loops()
             continue
         made = in_passes(found, nest, names, together=True)
         if made is None:
@@ -100,11 +100,3 @@ def _folds_again(statements: tuple[Stmt, ...], around: frozenset[str] = frozense
         return False
 
     return inside(statements, around)
-
-
-def in_loops(nest: Nest) -> tuple[Stmt, ...]:
-    """A nest with its axes as loops around it."""
-    body = nest.body
-    for a in reversed(nest.axes):
-        body = (For(a.var, a.start, a.stop, a.step, (), body),)
-    return body

@@ -124,7 +124,7 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         assert sweeps is not None
         return emit_products(analysis.function, nest, sweeps, variant.plan, variant.facts, around)
     if isinstance(variant.plan, ChainPlan):
-        from weft.emit.chained_products import emit as emit_chain
+        from weft.emit.chained_launches import emit as emit_chain
 
         chain = analysis.lowered[variant.nest].chain
         assert chain is not None

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from weft.compiler.recomputed import may_chain
-from weft.compiler.settled import in_loops
 from weft.loops.ir import For, Function, Load, Op, Stmt, Store, free_arrays, free_names, statement_exprs, walk, walk_expr
 from weft.loops.names import Names, names_bound_in
 from weft.loops.schedule import Nest, Schedule, Verdict
@@ -35,7 +34,7 @@ def united(schedule: Schedule) -> Function | None:
     from weft.graph.passes import passes
     from weft.graph.tile import NotTiles
 
-    body = tuple(s for n in schedule.nests for s in in_loops(n))
+    body = tuple(s for n in schedule.nests for s in n.in_loops())
     axes = tuple((a.var, Verdict(a.var, "parallel")) for n in schedule.nests for a in n.axes)
     nest = Nest(function.name, (), body, (*axes, *(v for n in schedule.nests for v in n.verdicts)))
     names = Names.of(function)

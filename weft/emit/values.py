@@ -12,11 +12,10 @@ from weft.emit.expressions import SUM
 from weft.emit.subscripts import affine, simplify, sub
 from weft.graph.tile import Axis, Carried, Map, Read, Value, Write, names_of, uses
 from weft.loops.affine import is_bound
+from weft.loops.ir import ZERO as ZERO
 from weft.loops.ir import Const, Expr, If, Let, Load, Ref, Store, free_names
 from weft.loops.types import INT64
 from weft.plan.fold import PACKET_BYTES
-
-ZERO = Const(0, INT64)
 
 
 def deciding(axes: Mapping[str, Axis], given: Sequence[Value]) -> frozenset[str]:

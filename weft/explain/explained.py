@@ -10,9 +10,9 @@ from functools import cached_property
 from weft.compiler import Analysis, Launch, Unused, Workspace, unused
 from weft.loops.evidence import with_evidence
 from weft.loops.graph import DependenceGraph, dependence_graph
-from weft.loops.ir import For, Function, Stmt
+from weft.loops.ir import Function
 from weft.loops.python import python
-from weft.loops.schedule import Nest, Schedule, Verdict
+from weft.loops.schedule import Schedule, Verdict
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Explained:
     def program(self) -> str:
         """The program that is run, as Python: every loop with how it runs."""
         function = self.found.function
-        body = tuple(s for nest in self.found.nests for s in _whole(nest))
+        body = tuple(s for nest in self.found.nests for s in nest.in_loops())
         verdicts = {var: v.kind for nest in self.found.nests for var, v in nest.verdicts}
         axes = {a.var for nest in self.found.nests for a in nest.axes}
 
@@ -74,11 +74,3 @@ class Explained:
 
 
 _HOW = {"parallel": "in parallel", "reduction": "a reduction", "scan": "a scan", "sequential": "in order"}
-
-
-def _whole(nest: Nest) -> tuple[Stmt, ...]:
-    """A nest with its axes as loops around its body."""
-    body = nest.body
-    for axis in reversed(nest.axes):
-        body = (For(axis.var, axis.start, axis.stop, axis.step, (), body),)
-    return body

@@ -7,41 +7,36 @@ analysis knows of it. Whatever is read again is a value: arrays of an iteration'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from weft.errors import Location
-from weft.graph.axes import Axes, along, counting, plus
+from weft.graph.axes import along, counting
 from weft.graph.carries import Carries, Going, Member
-from weft.graph.copies import Copies
-from weft.graph.places import Meeting, Place, Untold, all_of, compare, meeting
+from weft.graph.draft import Loop, State
+from weft.graph.places import Place, all_of, compare
+from weft.graph.reading import Reader, chosen
 from weft.graph.relative import related
 from weft.graph.states import pattern
 from weft.graph.tidy import Notes, tidied
 from weft.graph.tile import (
     LAST,
-    Axis,
     Map,
-    Moved,
-    NotTiles,
     Read,
-    Scan,
     TileGraph,
-    Value,
     Write,
     access_of,
     injective,
     overtaken,
 )
-from weft.loops.accesses import Access, collect, loops_in
+from weft.loops.accesses import Access
 from weft.loops.affine import affine
 from weft.loops.algebra.accumulation import accumulated
+from weft.loops.algebra.linear import negation
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.analyze import conflicts
 from weft.loops.ir import (
-    Array,
-    Check,
     Const,
     Expr,
     For,
@@ -55,19 +50,13 @@ from weft.loops.ir import (
     Store,
     free_arrays,
     free_names,
-    operands,
+    has_load,
     rewrite,
     statement_exprs,
     walk,
-    walk_expr,
-    with_operands,
 )
-from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import simplify
-from weft.loops.polyhedra import Polyhedra
-from weft.loops.rounding import Rounding
 from weft.loops.schedule import Nest, Schedule
-from weft.loops.simplify import number
 from weft.loops.sized import EVERYWHERE, is_asked, subscript_name
 from weft.loops.types import BOOL, INT64, ScalarType
 
@@ -77,82 +66,18 @@ def build(schedule: Schedule, nest: Nest) -> TileGraph:
     return Builder(schedule, nest).graph()
 
 
-@dataclass(frozen=True)
-class _Loop:
-    """An open loop: its variable, its axis, whether it goes down the axis."""
-
-    var: str
-    axis: str
-    reverse: bool
-
-
-@dataclass(frozen=True)
-class State:
-    """An array that an open loop carries element by element: `name` is the element at `index` before an iteration, `result`
-    after the last, `init` before the first, all over the axes `own` too. all: every iteration stores to all of them, or may.
-    """
-
-    array: str
-    name: str
-    result: str
-    index: tuple[Expr, ...]
-    own: tuple[str, ...]
-    init: Expr
-    all: bool
-
-
 @dataclass
-class Builder:
-    """A graph in the making. Expressions are either the nest's, or over values and axes, which `expr` makes of them.
-
-    env: what the names of the nest stand for. open, guards: the loops and the conditions around the statement that is read.
-    places: what stores have left, in their order. values: by each of their names. writes: each with its place. cells: the
-    arrays that values are joined to here, and by which algebra; joined: those where that is over; scattered: those of which the
-    last value counts that is stored to an element. states: the arrays that open
-    loops carry, the innermost last. preferred: the axes of loops that are to be those of states.
+class Builder(Reader):
+    """A graph in the making. writes: each with its place. preferred: the axes of loops that are to be those of states.
+    scattered: the arrays of which the last value counts that is stored to an element.
     """
 
-    schedule: Schedule
-    nest: Nest
-    env: dict[str, Expr] = field(default_factory=dict)
-    open: list[_Loop] = field(default_factory=list)
-    guards: list[Expr] = field(default_factory=list)
-    places: dict[str, list[Place]] = field(default_factory=dict)
-    values: dict[str, Value] = field(default_factory=dict)
     writes: list[tuple[Place, Write]] = field(default_factory=list)
-    cells: dict[str, str] = field(default_factory=dict)
-    states: dict[str, list[State]] = field(default_factory=dict)
     preferred: dict[str, str] = field(default_factory=dict)
-    joined: set[str] = field(default_factory=set)
     scattered: set[str] = field(default_factory=set)
-    location: Location | None = None
 
     def __post_init__(self) -> None:
-        self.function = function = self.schedule.function
-        nest = self.nest
-        arguments = {s.name for s in function.sizes} | {s.name for s in function.scalars}
-        self.names = Names(arguments | names_bound_in(nest.body))
-        self.axes = Axes(Names(arguments | {n for n in names_bound_in(nest.body)} - {f.var for f in nest.loops()}))
-        self.arguments = arguments
-        self.arrays: dict[str, Array] = {a.name: a for a in function.arrays}
-        self.stored = {s.array for s in walk(nest.body) if isinstance(s, Store)}
-        elsewhere = {a.array for n in self.schedule.nests if n.name != nest.name for a in collect(n.body)}
-        self.inner = {
-            a.name for a in function.arrays if a.within or (a.role == "local" and a.name not in elsewhere | {*function.results})
-        }
-        self.rounding = Rounding.of(function, nest.body)
-        self.polyhedra = Polyhedra(function)
-        self.verdicts = dict(nest.verdicts)
-        around = tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in nest.axes)
-        self.nested = {n.loop.var: n for n in loops_in(nest.body, around)}
-        self.maps: dict[Expr, str] = {}
-        self.reads: dict[tuple[str, tuple[Expr, ...]], str] = {}
-        self.seen: dict[str, list[tuple[bool, frozenset[str]]]] = {}
-        self.copied: dict[object, Scan] = {}
-        self.helpers: set[str] = set()
-        self.opened: dict[str, frozenset[str]] = {}
-        self.moves: dict[tuple[str, tuple[tuple[str, Expr], ...]], str] = {}
-        self.copies = Copies(self)
+        super().__post_init__()
         self.carries = Carries(self)
 
     # ---- the whole
@@ -193,12 +118,9 @@ class Builder:
         return rewrite(e, lambda x: self.written_out(graph, graph.made[x.name].value)  # type: ignore[union-attr]
                        if isinstance(x, Ref) and isinstance(graph.made.get(x.name), Map) else None)  # fmt: skip
 
-    def refuse(self, why: str, kind: str, remedy: str = "", where: Location | None = None) -> NotTiles:
-        return NotTiles(why, where or self.location, remedy, kind)
-
     # ---- loops
 
-    def enter(self, loop: For, taken: Collection[str] = ()) -> _Loop:
+    def enter(self, loop: For, taken: Collection[str] = ()) -> Loop:
         """Open a loop. taken: axes that it must not be."""
         how = counting(self.expr(loop.start), self.expr(loop.stop), loop.step)
         around = {f.axis for f in self.open}
@@ -209,45 +131,10 @@ class Builder:
             axis = self.axes.take(loop.var, how.start, how.stop, {*around, *taken, *inside}, along(loop), segment)
         else:
             self.axes.along[axis] |= along(loop)
-        opened = _Loop(loop.var, axis, how.reverse)
+        opened = Loop(loop.var, axis, how.reverse)
         self.open.append(opened)
         self.env[loop.var] = how.variable(axis)
         return opened
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        return tuple(f.var for f in self.open)
-
-    @property
-    def open_axes(self) -> tuple[str, ...]:
-        return tuple(f.axis for f in self.open)
-
-    def at(self, e: Expr, mapping: Mapping[str, Expr]) -> Expr:
-        return self.copies.at(e, mapping)
-
-    def decided(self, names: Collection[str], axes: Collection[str]) -> bool:
-        known = {a.name for a in self.axes.axes}
-        return any(not self.copies.axes(n, {}).isdisjoint(axes) for n in set(names) - known)
-
-    def pinned(self, place: Place, axis: str) -> Expr | None:
-        """The one point of an axis at which a store is done, as its guard says it: the last, or the first."""
-        start, stop = self.bounds(axis)
-        loops, guard = self.domain({*place.axes}), tuple((g, True) for g in place.guard)
-        for only in (plus(stop, -1), start):
-            beside = [(Op(name, (Ref(axis, INT64), only), BOOL), True) for name in ("lt", "gt")]
-            if not any(self.polyhedra.possible(loops, (*guard, b)) for b in beside):
-                return only
-        return None
-
-    def bounds(self, axis: str) -> tuple[Expr, Expr]:
-        own: Axis = self.axes[axis]
-        return own.start, own.stop
-
-    def range(self, axis: str) -> tuple[int, int] | None:
-        own = next((a for a in self.axes.axes if a.name == axis), None)
-        if own is None or not (isinstance(own.start, Const) and isinstance(own.stop, Const)):
-            return None
-        return int(own.start.value), int(own.stop.value)
 
     def block(self, statements: tuple[Stmt, ...]) -> None:
         for stmt in statements:
@@ -282,7 +169,7 @@ class Builder:
         with self.under(condition):
             self.block(stmt.then)
             thens = [self.expr(m.then, certain=False) for m in stmt.merges]
-        with self.under(negated(condition)):
+        with self.under(negation(condition)):
             self.block(stmt.orelse)
             others = [self.expr(m.orelse, certain=False) for m in stmt.merges]
         for m, then, orelse in zip(stmt.merges, thens, others, strict=True):
@@ -294,155 +181,10 @@ class Builder:
         yield
         self.guards.pop()
 
-    def named(self, value: Expr, base: str, location: Location | None) -> Expr:
-        if isinstance(value, (Ref, Const)) or not any(isinstance(e, Ref) and e.name in self.values for e in walk_expr(value)):
-            return value
-        known = self.maps.get(value)
-        if known is None:
-            self.maps[value] = known = self.names.fresh(base)
-            self.values[known] = Map(known, (), value, location)
-            self.helpers.add(known)
-        return Ref(known, value.type)
-
-    def moved(self, name: str, at: Mapping[str, Expr], type_: ScalarType) -> Expr:
-        """A state at other points."""
-        where = tuple(sorted(at.items()))
-        known = self.moves.get((name, where))
-        if known is None:
-            known = self.moves[name, where] = self.names.fresh(f"{name}_at")
-            self.values[known] = Moved(known, (), name, where, type_)
-        return Ref(known, type_)
-
-    # ---- expressions
-
-    def expr(self, e: Expr, certain: bool = True) -> Expr:
-        """The expression over values and axes. certain: it is evaluated whenever the statement is run."""
-        match e:
-            case Ref(name=name):
-                return self.env.get(name, e)
-            case Load():
-                index = tuple(self.expr(i, certain) for i in e.index)
-                return self.load(e.array, index, e.type, certain and not self.guards, e.location or self.location)
-            case Op(name="where", args=(condition, then, orelse)):
-                return chosen(self.expr(condition, certain), self.expr(then, False), self.expr(orelse, False))
-            case Op(name="and" | "or", args=(a, b)):
-                return replace(e, args=(self.expr(a, certain), self.expr(b, False)))
-            case Check(args=(value, holds)):
-                return replace(e, args=(self.expr(value, False), self.expr(holds, certain)))
-        below = operands(e)
-        return with_operands(e, tuple(self.expr(o, certain) for o in below)) if below else e
-
-    def load(
-        self, array: str, index: tuple[Expr, ...], type_: ScalarType, certain: bool, location: Location | None = None
-    ) -> Expr:
-        """What a load finds here."""
-        if array in self.joined or array in self.cells:
-            raise self.refuse(f"{array} is read where iterations join values to it", "reads what it joins values to")
-        places = self.places.get(array, [])
-        found: list[tuple[Expr, Expr]] = []
-        value: Expr | None = None
-        for place in reversed(places):
-            met = self.meets(place, index, self.path, {*self.open_axes}, tuple(self.guards))
-            if met is None:
-                continue
-            left = self.at(place.value, met.at)
-            condition = all_of(met.when)
-            if condition is None:
-                value = left
-                break
-            found.append((condition, left))
-        if value is None:
-            value = self.before(array, index, type_, certain and not found, location)
-        for condition, left in reversed(found):
-            value = chosen(condition, left, value)
-        return value
-
-    def meets(
-        self, place: Place, index: tuple[Expr, ...], path: tuple[str, ...], within: set[str], guards: tuple[Expr, ...]
-    ) -> Meeting | None:
-        """How the element is one of a place, with the guard of the place among the conditions."""
-        try:
-            met = meeting(place, index, path, within, self)
-        except Untold as why:
-            raise self.refuse(str(why), "it cannot be told which store a load finds") from None
-        if met is None:
-            return None
-        when = [c for c in (*met.when, *(self.at(g, met.at) for g in place.guard)) if c not in guards]
-        if any(c == Const(False, BOOL) or negated(c) in guards for c in when):
-            return None
-        loops = self.domain(within)
-        holding = tuple((g, True) for g in guards)
-        left = []
-        for c in when:
-            if c == Const(True, BOOL) or not self.polyhedra.possible(loops, (*holding, (c, False))):
-                continue
-            if not self.polyhedra.possible(loops, (*holding, (c, True))):
-                return None
-            left.append(c)
-        return Meeting(met.at, tuple(left))
-
-    def domain(self, within: set[str]) -> tuple[For, ...]:
-        """Axes as loops, with those that their bounds need."""
-        wanted = set(within)
-        for axis in reversed(self.axes.axes):
-            if axis.name in wanted:
-                wanted |= free_names(axis.start) | free_names(axis.stop)
-        return tuple(a.loop() for a in self.axes.axes if a.name in wanted)
-
-    def before(
-        self, array: str, index: tuple[Expr, ...], type_: ScalarType, certain: bool, location: Location | None
-    ) -> Expr:
-        """An element as it is when the nest begins."""
-        if array in self.inner and self.arrays[array].role == "local":
-            held = self.arrays[array]
-            if held.fill is not None:
-                return self.rounding.filled(held)
-            if held.within or array in self.stored:
-                return number(0, type_) if type_ != BOOL else Const(False, BOOL)  # no one has stored it: it may be anything
-        key = array, index
-        name = self.reads.get(key)
-        if name is None:
-            name = self.reads[key] = self.names.fresh(array)
-            self.values[name] = Read(name, (), array, index, type_, False, self.checked(array, index), location)
-        self.seen.setdefault(name, []).append((certain, frozenset(self.open_axes)))
-        return Ref(name, type_)
-
-    def checked(self, array: str, index: tuple[Expr, ...]) -> bool:
-        """Whether data decide if a subscript is inside its array: by its value, or by whether it is evaluated."""
-        if array in self.function.checked:
-            return True
-        told = self.function.sized.axes
-        asked = [a for a, i in enumerate(index) if (array, a) not in told or (affine(i) is not None and not self.by_data(i))]
-        forms = [affine(index[a]) for a in asked]
-        if None in forms:
-            return True
-        names = {n for f in forms if f is not None for n in f.names} - self.arguments
-        axes = {a.name: a for a in self.axes.axes}
-        if not names <= axes.keys():
-            return True
-        ragged = {n for n in names if self.ragged(n)}
-        if not ragged:
-            return False
-        if any(axes[n].segment is None for n in ragged):
-            return True
-        own, shape = (tuple(e[a] for a in asked) for e in (index, self.arrays[array].shape))
-        access = Access(array, tuple(forms), own, False, self.domain(names), (), 0, None)
-        return self.polyhedra.outside(access, shape) is not None
-
-    def by_data(self, index: Expr) -> bool:
-        """Whether a subscript is of axes whose bounds data decide."""
-        return any(self.ragged(a.name) for a in self.axes.axes if a.name in free_names(index))
-
-    def ragged(self, axis: str) -> bool:
-        """Whether data decide the bounds of an axis."""
-        names = {n for e in self.bounds(axis) for n in free_names(e)}
-        axes = {a.name for a in self.axes.axes}
-        return bool(names & self.values.keys()) or any(self.ragged(n) for n in names & axes)
-
     # ---- stores
 
     def store(self, stmt: Store) -> None:
-        index = tuple(self.named(self.expr(i), "at", stmt.location) if _loads(i) else self.expr(i) for i in stmt.index)
+        index = tuple(self.named(self.expr(i), "at", stmt.location) if has_load(i) else self.expr(i) for i in stmt.index)
         if stmt.array in self.cells:
             self.join(stmt, index)
             return
@@ -485,7 +227,7 @@ class Builder:
         again = all_of(met.when)
         if again is None:
             return replace(write, guard=Const(False, BOOL))
-        rest = negated(again)
+        rest = negation(again)
         return replace(write, guard=rest if write.guard is None else Op("and", (write.guard, rest), BOOL))
 
     def join(self, stmt: Store, index: tuple[Expr, ...]) -> None:
@@ -592,7 +334,7 @@ class Builder:
 
     def element(self, array: str, index: tuple[Expr, ...], own: tuple[str, ...], type_: ScalarType) -> Expr:
         """What the elements of a state are here."""
-        self.open += [_Loop(f"{a}?", a, False) for a in own]
+        self.open += [Loop(f"{a}?", a, False) for a in own]
         try:
             return self.load(array, index, type_, False)
         finally:
@@ -640,29 +382,6 @@ class Builder:
             guard = (*self.guards, *self.lasting(state, stored), *self.run_at_all(state, stored))
             place = Place(state.array, state.index, value, guard, self.path, axes)
             self.keep(place, value, stmt.location)
-
-
-def chosen(condition: Expr, then: Expr, orelse: Expr) -> Expr:
-    if then == orelse:
-        return then
-    if isinstance(condition, Const):
-        return then if condition.value else orelse
-    if (then, orelse) == (Const(True, BOOL), Const(False, BOOL)):
-        return condition
-    return Op("where", (condition, then, orelse), then.type)
-
-
-def negated(condition: Expr) -> Expr:
-    match condition:
-        case Const(value=value):
-            return Const(not value, BOOL)
-        case Op(name="not", args=(inner,)):
-            return inner
-    return Op("not", (condition,), BOOL)
-
-
-def _loads(e: Expr) -> bool:
-    return any(isinstance(x, Load) for x in walk_expr(e))
 
 
 def _without_identity(e: Expr, identity: Const) -> Expr:

@@ -5,9 +5,10 @@ what uses their states, once all of the graph is there.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from weft.errors import Location
+from weft.graph.draft import State
+from weft.graph.reading import Reader
 from weft.graph.tile import IN_ORDER, Scan
 from weft.loops.algebra.elements import elements
 from weft.loops.algebra.evaluation import decided_by_state
@@ -15,12 +16,9 @@ from weft.loops.algebra.match import match
 from weft.loops.algebra.meaning import changed
 from weft.loops.algebra.nested import composed
 from weft.loops.algebra.recurrences import match_updates
-from weft.loops.ir import Carry, Check, Expr, For, Let, Load, Ref, free_names, substitute, walk, walk_expr
+from weft.loops.ir import Carry, Check, Expr, For, Let, Ref, free_names, has_load, substitute, walk, walk_expr
 from weft.loops.schedule import Update
 from weft.loops.simplify import is_number
-
-if TYPE_CHECKING:
-    from weft.graph.build import Builder, State
 
 
 @dataclass(frozen=True)
@@ -58,11 +56,11 @@ class Carries:
     state, by their first name; they are what they are told from where their own states are needed after all.
     """
 
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
         self.elements: dict[str, _Element] = {}
         self.unsettled: dict[str, Scan] = {}
-        carries = [c for s in walk(builder.nest.body) if isinstance(s, For) for c in s.carries]
+        carries = [c for s in walk(reader.nest.body) if isinstance(s, For) for c in s.carries]
         self.results = {c.name: c.result for c in carries}
 
     def close(self, loop: For, going: Going, scalars: list[Member], states: list[tuple[State, Member]]) -> None:
@@ -90,9 +88,9 @@ class Carries:
     def hold(self, members: list[Member], going: Going) -> None:
         """Put into order what turned out to need its own states, through those of others."""
         for m in members:
-            made = self.builder.values[m.name]
+            made = self.reader.values[m.name]
             assert isinstance(made, Scan)
-            if any(self.builder.copies.reaches(e, n) for e in made.parts for n in made.names):
+            if any(self.reader.copies.reaches(e, n) for e in made.parts for n in made.names):
                 self.elements.pop(made.names[0], None)
                 own = [Member(*x) for x in zip(made.names, made.results, made.inits, made.nexts, strict=True)]
                 self.make(own, IN_ORDER, (), going)
@@ -101,16 +99,16 @@ class Carries:
         names, results = tuple(m.name for m in members), tuple(m.result for m in members)
         inits, nexts = tuple(m.init for m in members), tuple(m.next for m in members)
         made = Scan(names, results, (), going.over, algebra, parts, inits, going.reverse, going.location, nexts)
-        self.builder.values |= dict.fromkeys((*names, *results), made)
+        self.reader.values |= dict.fromkeys((*names, *results), made)
 
     # ---- what is known of them
 
     def updates(self, loop: For, states: list[State]) -> tuple[Update, ...]:
         """What the analysis knows of what a loop carries; nothing where its states decide what is evaluated."""
-        builder = self.builder
-        known = builder.verdicts[loop.var].updates
+        reader = self.reader
+        known = reader.verdicts[loop.var].updates
         if states:
-            found = elements(builder.function, loop, [s.array for s in states]) if all(s.all for s in states) else None
+            found = elements(reader.function, loop, [s.array for s in states]) if all(s.all for s in states) else None
             known = () if found is None else match_updates(found.loop)[0]
             if found is not None:
                 lets = {s.name: s.value for s in walk(found.loop.body) if isinstance(s, Let) and "[...]" in s.name}
@@ -118,21 +116,21 @@ class Carries:
         if not known:
             known = match_updates(loop)[0]
         risky = decided_by_state(loop) if loop.carries else ()
-        bounded = builder.arguments | {f.var for f in builder.nested[loop.var].loops} | {loop.var}
-        if any(isinstance(e, Check) or any(_loads(i) or free_names(i) - bounded for i in e.index) for e in risky):
+        bounded = reader.arguments | {f.var for f in reader.nested[loop.var].loops} | {loop.var}
+        if any(isinstance(e, Check) or any(has_load(i) or free_names(i) - bounded for i in e.index) for e in risky):
             return ()  # what they evaluate is evaluated where the program does, and nowhere else
         return known
 
     def parts(self, u: Update) -> tuple[Expr, ...] | None:
         """The parts of an iteration's element, over values; None where they are not told."""
-        builder = self.builder
+        reader = self.reader
         own = u.parts or u.nested
-        for name in {n for e in own for n in free_names(e)} - builder.env.keys() - builder.arguments:
+        for name in {n for e in own for n in free_names(e)} - reader.env.keys() - reader.arguments:
             value = self.inner_part(name) if "@" in name else None
             if value is None:
                 return None
-            builder.env[name] = value
-        made = [builder.named(builder.expr(e, certain=False), f"{u.name}_{k}", None) for k, e in enumerate(own)]
+            reader.env[name] = value
+        made = [reader.named(reader.expr(e, certain=False), f"{u.name}_{k}", None) for k, e in enumerate(own)]
         return tuple(made) or None
 
     def inner_part(self, name: str) -> Expr | None:
@@ -142,7 +140,7 @@ class Carries:
         made = None if own is None else composed(own.algebra, own.parts, part)
         if own is None or made is None:
             return None
-        fresh = self.builder.names.fresh
+        fresh = self.reader.names.fresh
         names = [fresh(f"{carry}_part") for _ in made.inits]
         nexts = changed(made.algebra, [Ref(n, e.type) for n, e in zip(names, made.inits, strict=True)], made.parts)
         members = [Member(n, fresh(f"{carry}_whole"), *e) for n, *e in zip(names, made.inits, nexts, strict=True)]
@@ -154,17 +152,17 @@ class Carries:
         self.make(members, u.algebra, parts, going)
         term = self.settled(u, members[0])
         if term is not None:
-            made = self.builder.values[members[0].name]
+            made = self.reader.values[members[0].name]
             assert isinstance(made, Scan)
             self.unsettled[members[0].name] = made
             self.make(members, "sum", (term,), going)
 
     def settled(self, u: Update, member: Member) -> Expr | None:
         """The term of a sum that is repaired as running values change, relative to the last of these."""
-        builder = self.builder
+        reader = self.reader
         if u.term is None or u.used or not u.repair or not is_number(member.init, 0):
             return None
-        states = {f"{s[-1].array}[...]": s[-1].result for s in builder.states.values()}
+        states = {f"{s[-1].array}[...]": s[-1].result for s in reader.states.values()}
         last: dict[str, Expr] = {}
         for e in walk_expr(u.term):
             if isinstance(e, Ref) and e.name.endswith("'"):
@@ -172,19 +170,19 @@ class Carries:
                 if result is None:
                     return None
                 last[e.name] = Ref(result, e.type)
-        if free_names(u.term) - builder.env.keys() - builder.arguments - last.keys():
+        if free_names(u.term) - reader.env.keys() - reader.arguments - last.keys():
             return None
-        around = dict(builder.env)
-        builder.env |= last
-        term = builder.named(builder.expr(u.term, certain=False), f"{u.name}_term", None)
-        builder.env = around
+        around = dict(reader.env)
+        reader.env |= last
+        term = reader.named(reader.expr(u.term, certain=False), f"{u.name}_term", None)
+        reader.env = around
         return term
 
     def alone(self, loop: For, state: State, member: Member, going: Going) -> None:
         """A state in memory that no update is known of: matched as what the graph makes of it, else in order."""
-        builder = self.builder
-        whole = builder.copies.written_out(member.next, member.name)
-        exact = builder.arrays[state.array].dtype == builder.arrays[state.array].dtype.opmath
+        reader = self.reader
+        whole = reader.copies.written_out(member.next, member.name)
+        exact = reader.arrays[state.array].dtype == reader.arrays[state.array].dtype.opmath
         found = None
         if whole is not None and exact:
             own = Carry(member.name, member.init, whole, member.result)
@@ -194,7 +192,7 @@ class Carries:
             self.make([member], IN_ORDER, (), going)
             return
         algebra, parts = found
-        named = tuple(builder.named(p, f"{state.array}_{k}", None) for k, p in enumerate(parts))
+        named = tuple(reader.named(p, f"{state.array}_{k}", None) for k, p in enumerate(parts))
         self.elements[member.name] = _Element(algebra, named, going)
         self.make([member], algebra, named, going)
 
@@ -203,9 +201,3 @@ def _expanded(e: Expr, lets: dict[str, Expr]) -> Expr:
     while names := {n: lets[n] for n in free_names(e) if n in lets}:
         e = substitute(e, names)
     return e
-
-
-def _loads(e: Expr) -> bool:
-    return any(isinstance(x, Load) for x in walk_expr(e))
-
-

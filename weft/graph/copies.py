@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from weft.graph.draft import Draft
 from weft.graph.tile import IN_ORDER, Map, Moved, Read, Scan, uses
 from weft.loops.algebra.meaning import changed
 from weft.loops.ir import Expr, Ref, free_names, rewrite, substitute, walk_expr
 from weft.loops.types import INT64
-
-if TYPE_CHECKING:
-    from weft.graph.build import Builder
 
 _LARGEST = 400  # what an expression of a state may be written out to
 
@@ -20,8 +17,8 @@ _LARGEST = 400  # what an expression of a state may be written out to
 class Copies:
     """Of the values of a graph in the making. States are not made again: they are taken from the points where they are made."""
 
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
 
     # ---- what depends on what
 
@@ -30,10 +27,10 @@ class Copies:
         if name in known:
             return known[name]
         known[name] = frozenset()
-        builder = self.builder
-        value = builder.values.get(name)
+        draft = self.draft
+        value = draft.values.get(name)
         if value is None:
-            found = builder.opened.get(name, frozenset())
+            found = draft.opened.get(name, frozenset())
         elif isinstance(value, Read):
             found = self._of(value.index, known)
         elif isinstance(value, Map):
@@ -43,7 +40,7 @@ class Copies:
         else:
             assert isinstance(value, Scan)
             inside = value.nexts if value.algebra == IN_ORDER else value.parts
-            bounds = tuple(e for a in value.over for e in builder.bounds(a))
+            bounds = tuple(e for a in value.over for e in draft.bounds(a))
             found = self._of((*inside, *value.inits, *bounds), known) - set(value.over)
             if name in value.names:
                 found |= set(value.over)
@@ -51,7 +48,7 @@ class Copies:
         return found
 
     def _of(self, exprs: tuple[Expr, ...], known: dict[str, frozenset[str]]) -> frozenset[str]:
-        axes = {a.name for a in self.builder.axes.axes}
+        axes = {a.name for a in self.draft.axes.axes}
         found: set[str] = set()
         for e in exprs:
             for name in free_names(e):
@@ -65,7 +62,7 @@ class Copies:
             name = pending.pop()
             if name == target:
                 return True
-            value = self.builder.values.get(name)
+            value = self.draft.values.get(name)
             if name in done or value is None:
                 continue
             done.add(name)
@@ -85,7 +82,7 @@ class Copies:
         while True:
             names: dict[str, Expr] = {}
             for name in free_names(e):
-                value = self.builder.values.get(name)
+                value = self.draft.values.get(name)
                 if name == state or value is None or not self.reaches(Ref(name, INT64), state):
                     continue
                 if not isinstance(value, Map):
@@ -114,51 +111,51 @@ class Copies:
         return rewrite(e, rule)
 
     def value(self, ref: Ref, mapping: Mapping[str, Expr]) -> Expr:
-        builder = self.builder
+        draft = self.draft
         axes = self.axes(ref.name, {})
         moved = {a: e for a, e in mapping.items() if a in axes}
         if not moved:
             return ref
-        value = builder.values.get(ref.name)
+        value = draft.values.get(ref.name)
         match value:
             case Read():
                 index = tuple(self.at(i, moved) for i in value.index)
-                return builder.before(value.array, index, value.type, False, value.location)
+                return draft.before(value.array, index, value.type, False, value.location)
             case Map():
-                return builder.named(self.at(value.value, moved), ref.name, value.location)
+                return draft.named(self.at(value.value, moved), ref.name, value.location)
             case Moved():
                 old = dict(value.at)
                 kept = {a: e for a, e in moved.items() if a not in old}
-                return builder.moved(value.of, {**kept, **{a: self.at(e, moved) for a, e in old.items()}}, value.type)
+                return draft.moved(value.of, {**kept, **{a: self.at(e, moved) for a, e in old.items()}}, value.type)
             case Scan() if ref.name in value.results and value.algebra != IN_ORDER:
                 return self.carried(ref, value, moved)
-        return builder.moved(ref.name, moved, ref.type)
+        return draft.moved(ref.name, moved, ref.type)
 
     def carried(self, ref: Ref, value: Scan, moved: dict[str, Expr]) -> Expr:
-        builder = self.builder
+        draft = self.draft
         inside = {a: e for a, e in moved.items() if a not in value.over}
-        bounds = {n for a in value.over for e in builder.bounds(a) for n in self._of((e,), {})}
+        bounds = {n for a in value.over for e in draft.bounds(a) for n in self._of((e,), {})}
         captured = {n for e in inside.values() for n in (free_names(e) | self._of((e,), {}))} & set(value.over)
         renamed: dict[str, Expr] = {}
         over = value.over
         if bounds & set(inside) or captured:
             over = ()
             for a in value.over:
-                start, stop = (self.at(e, {**inside, **renamed}) for e in builder.bounds(a))
-                taken = {*builder.open_axes, *over, *(n for e in inside.values() for n in self._of((e,), {}))}
-                new = builder.axes.take(a, start, stop, taken, builder.axes.along[a])
+                start, stop = (self.at(e, {**inside, **renamed}) for e in draft.bounds(a))
+                taken = {*draft.open_axes, *over, *(n for e in inside.values() for n in self._of((e,), {}))}
+                new = draft.axes.take(a, start, stop, taken, draft.axes.along[a])
                 over = (*over, new)
                 renamed[a] = Ref(new, INT64)
         key = (value.results, tuple(sorted(inside.items(), key=lambda kv: kv[0])))
-        made = builder.copied.get(key)
+        made = draft.copied.get(key)
         if made is None:
             parts = tuple(self.at(p, {**inside, **renamed}) for p in value.parts)
             inits = tuple(self.at(p, inside) for p in value.inits)
-            names = tuple(builder.names.fresh(n) for n in value.names)
-            results = tuple(builder.names.fresh(n) for n in value.results)
+            names = tuple(draft.names.fresh(n) for n in value.names)
+            results = tuple(draft.names.fresh(n) for n in value.results)
             nexts = changed(value.algebra, [Ref(n, i.type) for n, i in zip(names, inits, strict=True)], parts)
             made = replace(value, names=names, results=results, over=over, parts=parts, inits=inits, nexts=nexts)
-            builder.copied[key] = made
+            draft.copied[key] = made
             for n in (*names, *results):
-                builder.values[n] = made
+                draft.values[n] = made
         return Ref(made.results[value.results.index(ref.name)], ref.type)

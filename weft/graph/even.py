@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 
 from weft.graph.tile import Axis, Fold, NotTiles, Read, TileGraph, dependence, uses, uses_of_write
 from weft.loops.affine import Affine, affine
-from weft.loops.ir import Check, Const, Expr, Load, Op, Ref, free_names, walk_expr
+from weft.loops.ir import ZERO, Check, Const, Expr, Load, Op, Ref, free_names, walk_expr
 from weft.loops.normalize import simplify
 from weft.loops.types import BOOL, INT64
-
-ZERO = Const(0, INT64)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from weft.graph.tile import Map, Read, TileGraph, mapped, names_of, uses, uses_of_write
-from weft.loops.ir import Check, Const, Expr, Load, Op, Ref, free_names, operands, rewrite, walk_expr
+from weft.loops.ir import ZERO, Check, Const, Expr, Load, Op, Ref, free_names, operands, rewrite, walk_expr
 from weft.loops.types import INT64
-
-_ZERO = Const(0, INT64)
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def _size(graph: TileGraph, e: Expr, axis: str) -> Expr | None:
 
 def _from_zero(start: Expr) -> bool:
     """Whether nothing before 0 is a point."""
-    return start == _ZERO or (isinstance(start, Op) and start.name in ("max", "maximum") and _ZERO in start.args)
+    return start == ZERO or (isinstance(start, Op) and start.name in ("max", "maximum") and ZERO in start.args)
 
 
 def _made(graph: TileGraph, e: Expr) -> Expr:

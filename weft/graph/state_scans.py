@@ -25,7 +25,7 @@ from weft.graph.tile import (
 )
 from weft.loops.affine import affine
 from weft.loops.algebra.table import ALGEBRAS, EXTREMA
-from weft.loops.ir import Check, Expr, Op, Ref, free_arrays, free_names, rewrite, walk_expr
+from weft.loops.ir import Expr, Op, Ref, free_arrays, free_names, has_check, rewrite
 
 
 @dataclass(frozen=True)
@@ -116,17 +116,13 @@ def _by_name(graph: TileGraph) -> TileGraph:
         match value:
             case Map():
                 value = replace(value, value=named(value.value))
-                if isinstance(value.value, Op) and not free_arrays(value.value) and not _checks(value.value):
+                if isinstance(value.value, Op) and not free_arrays(value.value) and not has_check(value.value):
                     names.setdefault(value.value, Ref(value.name, value.type))
             case Fold() | Scan():
                 value = replace(value, parts=tuple(map(named, value.parts)))
         values.append(value)
     values = [replace(v, nexts=tuple(map(named, v.nexts))) if isinstance(v, Scan) else v for v in values]
     return replace(graph, values=tuple(values), writes=tuple(replace(w, value=named(w.value)) for w in graph.writes))
-
-
-def _checks(expr: Expr) -> bool:
-    return any(isinstance(e, Check) for e in walk_expr(expr))
 
 
 def _known(value: Carried, along: str | None) -> None:

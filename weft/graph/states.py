@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 
 from weft.loops.accesses import Access, collect
 from weft.loops.affine import affine
-from weft.loops.ir import Array, Const, Expr, For, Load, Ref, free_names, substitute, walk_expr
+from weft.loops.ir import ZERO, Array, Expr, For, Load, Ref, free_names, substitute, walk_expr
 from weft.loops.names import names_bound_in
 from weft.loops.types import INT64
-
-_ZERO = Const(0, INT64)
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def pattern(loop: For, array: Array) -> Pattern | None:
         name = next(v for v in found if v)
         if others or len(shapes) > 1 or abs(step) != 1 or (free_names(start) | free_names(stop)) & bound:
             name = f"{name}*"
-            own.append(Own(name, _ZERO, extent, 1))
+            own.append(Own(name, ZERO, extent, 1))
             index.append(Ref(name, INT64))
         else:
             own.append(Own(name, start, stop, step))
@@ -92,7 +90,7 @@ def _variable(access: Access, k: int, bound: set[str]) -> str | None:
 
 def _range(access: Access, var: str | None) -> tuple[Expr, Expr, int]:
     loop = next((f for f in access.loops if f.var == var), None)
-    return (_ZERO, _ZERO, 0) if loop is None else (loop.start, loop.stop, loop.step)
+    return (ZERO, ZERO, 0) if loop is None else (loop.start, loop.stop, loop.step)
 
 
 def _spelled(access: Access, k: int, var: str | None, like: str | None) -> Expr:

@@ -6,9 +6,9 @@ Subscripts of arrays themselves are no matter of this module: the analysis knows
 from __future__ import annotations
 
 from weft.language.builder import Builder
-from weft.language.values import ZERO, difference, has_load, tidy
+from weft.language.values import difference, tidy
 from weft.loops.affine import affine
-from weft.loops.ir import Check, Const, Demand, Expr, Fault, Op, Ref, free_names, rewrite, substitute
+from weft.loops.ir import ZERO, Check, Const, Demand, Expr, Fault, Op, Ref, free_names, has_load, rewrite, substitute
 from weft.loops.types import BOOL, INT64
 
 

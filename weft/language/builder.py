@@ -31,10 +31,8 @@ from weft.language.kinds import (
 )
 from weft.language.sharing import Sharing, Slot, bind, partners, without
 from weft.language.values import (
-    ONE,
     PARTS,
     TWO,
-    ZERO,
     Mixed,
     Scalar,
     Unset,
@@ -43,7 +41,6 @@ from weft.language.values import (
     contents,
     difference,
     each,
-    has_load,
     has_place,
     mentions,
     one_of,
@@ -53,6 +50,8 @@ from weft.language.values import (
 from weft.loops.affine import Affine, affine
 from weft.loops.faults import may_fail
 from weft.loops.ir import (
+    ONE,
+    ZERO,
     Array,
     Carry,
     Const,
@@ -71,11 +70,13 @@ from weft.loops.ir import (
     Store,
     Widening,
     free_names,
+    has_load,
     operands,
     substitute,
     walk_expr,
     with_operands,
 )
+from weft.loops.names import fresh
 from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64, ScalarType
 
 Environment = dict[str, Value]
@@ -160,12 +161,7 @@ class Builder:
 
     def fresh(self, hint: str) -> str:
         """A name made from `hint` that nothing else in the function has."""
-        name, count = hint, 0
-        while name in self.taken:
-            count += 1
-            name = f"{hint}_{count}"
-        self.taken.add(name)
-        return name
+        return fresh(hint, self.taken)
 
     def emit(self, stmt: Stmt) -> None:
         self.blocks[-1].append(stmt)

@@ -24,10 +24,11 @@ from weft.language.kinds import (
     plain,
     storable,
 )
-from weft.language.values import Mixed, Scalar, has_load
+from weft.language.values import Mixed, Scalar
 from weft.loops.affine import affine
 from weft.loops.faults import OVERFLOW, fails_as_it_runs, leaves_64_bits, may_fail
 from weft.loops.ir import (
+    TRUE,
     Cast,
     Check,
     Const,
@@ -44,6 +45,7 @@ from weft.loops.ir import (
     Store,
     checks_in,
     free_names,
+    has_load,
     operands,
     rewrite,
     unchecked,
@@ -73,7 +75,6 @@ MOST = 1 << 46
 MOST_UPDATES = 1 << 56
 # What sizes and bounds are where products of two must fit, and sums of such.
 ORDINARY = 1 << 31, 1 << 29
-_TRUE = Const(True, BOOL)
 _FITS = {"add": "fits_add", "sub": "fits_sub", "mul": "fits_mul", "shl": "fits_shl"}
 
 
@@ -370,7 +371,7 @@ def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
             return _of_each(v.mixed, fits)
         type_ = v.expr.type
         if v.typed.weight or type_ in (BOOL, dtype):
-            return _TRUE
+            return TRUE
         low, high = storable(type_, dtype)
         if isinstance(v.expr, Const):  # alone, it is looked at where it is stored
             return Const(value.mixed is None or bool(low <= v.expr.value <= high), BOOL)
@@ -380,12 +381,12 @@ def stored(b: Builder, value: Scalar, dtype: ScalarType) -> Scalar:
             return found is not None and low <= found[0] and found[1] <= high
 
         if type_ == INT64 and _fits(b, proof):
-            return _TRUE
+            return TRUE
         whole = whole and type_ == INT64
         ends = tuple(Const(e if type_ == INT64 else float(e), type_) for e in (low, high))
         return _both(Op("ge", (v.expr, ends[0]), BOOL), Op("le", (v.expr, ends[1]), BOOL))
 
-    if fits(value) == _TRUE:
+    if fits(value) == TRUE:
         return value
     value = b.share(value, "value")
     condition = fits(value)
@@ -420,10 +421,10 @@ def _stored_float(
         if v.mixed is not None:
             return _of_each(v.mixed, fits)
         if v.typed.weight or v.expr.type != FLOAT64 or _within(b, v.expr, largest):
-            return _TRUE
+            return TRUE
         return Op("or", (_compared("le", _size(v.expr), largest), _not(_finite(v.expr))), BOOL)
 
-    if fits(value) == _TRUE:
+    if fits(value) == TRUE:
         return value
     value = b.share(value, "value")
     condition = fits(value)

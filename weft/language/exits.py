@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeGuard, TypeVar
 
 from weft.language.scopes import bound_in, names_in
+from weft.loops.names import fresh
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -105,12 +106,7 @@ class _Rewriter:
         self.going = ""
 
     def fresh(self, hint: str) -> str:
-        name, count = hint, 0
-        while name in self.taken:
-            count += 1
-            name = f"{hint}_{count}"
-        self.taken.add(name)
-        return name
+        return fresh(hint, self.taken)
 
     def is_read_after(self, name: str, loop: ast.For) -> bool:
         """Whether a name may be read outside a loop that binds it."""

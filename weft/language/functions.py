@@ -40,8 +40,6 @@ from weft.language.kinds import (
     select_exactly,
 )
 from weft.language.values import (
-    ONE,
-    ZERO,
     Computed,
     Range,
     Scalar,
@@ -57,7 +55,7 @@ from weft.language.values import (
     tidy,
 )
 from weft.language.views import VIEWS, view_call
-from weft.loops.ir import Expr, Op, free_names
+from weft.loops.ir import ONE, ZERO, Expr, Op, free_names
 from weft.loops.types import BOOL, CATEGORIES, COMPLEX64, COMPLEX128, FLOAT64, INT64, Typed, complex_of
 
 _MATH_OF_TWO = frozenset(("atan2", "hypot", "copysign", "fmod", "pow"))

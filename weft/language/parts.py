@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from weft.language import bounds
 from weft.language.builder import Builder
-from weft.language.values import View, has_load, place
+from weft.language.values import View, place
 from weft.loops.ir import (
+    FALSE,
+    TRUE,
     Array,
     Check,
-    Const,
     Expr,
     For,
     Idle,
@@ -27,6 +28,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     free_names,
+    has_load,
     map_statement,
     operands,
     walk_expr,
@@ -34,7 +36,6 @@ from weft.loops.ir import (
 from weft.loops.normalize import simplify
 from weft.loops.types import BOOL
 
-_TRUE, _FALSE = Const(True, BOOL), Const(False, BOOL)
 # What is loaded or stored, and conditions under each of which it is not.
 Evaluated = tuple[Expr | Store, tuple[Expr, ...]]
 
@@ -49,7 +50,7 @@ def made(b: Builder, view: View, dim: int, index: Expr) -> None:
     if name is None:
         name = b.subscripts[view.array, axis] = b.fresh(f"{view.array}_axis_{axis}")
         b.spelled[name] = b.called(view.array)
-        own = Array(name, BOOL, (size,), "local", _FALSE, location=b.location, contiguous=True)
+        own = Array(name, BOOL, (size,), "local", FALSE, location=b.location, contiguous=True)
         b.arrays[name] = replace(own, stands_for=axis)
 
     def same(e: Expr | Store) -> bool:
@@ -60,7 +61,7 @@ def made(b: Builder, view: View, dim: int, index: Expr) -> None:
 
 def made_inside(b: Builder, inside: Expr) -> None:
     """The same of a part of a part, whose subscripts are inside where the condition holds."""
-    check = bounds.checked(_TRUE, inside, b)
+    check = bounds.checked(TRUE, inside, b)
 
     def same(e: Expr | Store) -> bool:
         return isinstance(e, Check) and any(x == inside for x in walk_expr(e.args[1]))
@@ -112,7 +113,7 @@ def _evaluated(b: Builder, statements: tuple[Stmt, ...], loops: tuple[Expr, ...]
                 exprs = (stmt.start, stmt.stop, *(c.init for c in stmt.carries))
                 never = Op("ge" if stmt.step > 0 else "le", (b.in_sizes(stmt.start), b.in_sizes(stmt.stop)), BOOL)
                 ends = (e for c in stmt.carries for e in _certain(c.next))
-                inner = loops if simplify(never) == _FALSE else (*loops, never)
+                inner = loops if simplify(never) == FALSE else (*loops, never)
                 yield from ((e, inner) for e in ends)
                 yield from _evaluated(b, stmt.body, inner)
         for e in exprs:

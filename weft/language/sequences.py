@@ -8,7 +8,6 @@ from weft.errors import ShapeMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import slices, tensors
 from weft.language.builder import Builder
 from weft.language.values import (
-    ONE,
     Computed,
     Range,
     Sequence,
@@ -17,11 +16,10 @@ from weft.language.values import (
     View,
     describe,
     difference,
-    has_load,
     integer,
     tidy,
 )
-from weft.loops.ir import Const, Equality, Expr, Op, Ref, free_names
+from weft.loops.ir import ONE, Const, Equality, Expr, Op, Ref, free_names, has_load
 from weft.loops.types import INT64
 
 Items = Tuple | Range | Sequence

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from weft.errors import ShapeMismatch, UnsupportedSyntax
 from weft.language.builder import Builder
-from weft.language.values import ONE, ZERO, Tensor, View, has_load, has_place, place, select, tidy
-from weft.loops.ir import Expr, Joint, Op, free_names
+from weft.language.values import Tensor, View, has_place, place, select, tidy
+from weft.loops.ir import ONE, ZERO, Expr, Joint, Op, free_names, has_load
 from weft.loops.polynomials import Polynomial, polynomial
 from weft.loops.types import INT64
 
@@ -215,4 +215,3 @@ def _part(b: Builder, value: View, dim: int) -> tuple[int, Expr, Expr] | None:
     if has_place(expr) or not free_names(expr) <= b.fixed:
         return None
     return walked[0], expr, size
-

@@ -10,8 +10,6 @@ from weft.language.builder import Builder
 from weft.language.checks import position
 from weft.language.kinds import converted, kinds_of
 from weft.language.values import (
-    ONE,
-    ZERO,
     Scalar,
     Static,
     Tensor,
@@ -24,7 +22,7 @@ from weft.language.values import (
     select,
     tidy,
 )
-from weft.loops.ir import Const, Expr, Op
+from weft.loops.ir import ONE, ZERO, Const, Expr, Op
 from weft.loops.types import BOOL, INT64, UINT8
 
 

@@ -35,7 +35,6 @@ from weft.language.scopes import bound_in
 from weft.language.sharing import Sharing, either, without
 from weft.language.source import Module, Source
 from weft.language.values import (
-    ZERO,
     Alias,
     Computed,
     Mixed,
@@ -56,7 +55,7 @@ from weft.language.values import (
     mentions,
     one_of,
 )
-from weft.loops.ir import Carry, Const, Expr, Load, Merge, Ref, Stmt, free_names
+from weft.loops.ir import ZERO, Carry, Const, Expr, Load, Merge, Ref, Stmt, free_names
 from weft.loops.types import BOOL, CATEGORIES, INT64, ScalarType, Typed
 
 _REMEDIES = {

@@ -13,8 +13,6 @@ from weft.language.arithmetic import as_type, operate
 from weft.language.builder import Builder, apart
 from weft.language.kinds import cast, converted, leaves, low_and_high, storable
 from weft.language.values import (
-    ONE,
-    ZERO,
     Alias,
     Computed,
     Scalar,
@@ -27,7 +25,7 @@ from weft.language.values import (
     places,
     select,
 )
-from weft.loops.ir import Carry, Const, Expr, Ref, Stmt, Store, statement_exprs, walk, walk_expr
+from weft.loops.ir import ONE, ZERO, Carry, Const, Expr, Ref, Stmt, Store, statement_exprs, walk, walk_expr
 from weft.loops.ir import Load as LoadExpr
 from weft.loops.types import BOOL, INT64, UINT8, ScalarType, Typed
 

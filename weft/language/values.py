@@ -11,7 +11,7 @@ from weft.errors import Location
 from weft.language.sharing import Slot
 from weft.language.source import Source
 from weft.loops.affine import affine
-from weft.loops.ir import Const, Expr, Load, Op, Ref, free_names, substitute, walk_expr
+from weft.loops.ir import Const, Expr, Op, Ref, free_names, substitute
 from weft.loops.types import BOOL, COMPLEX128, FLOAT64, INT64, ScalarType, Typed
 
 
@@ -244,7 +244,6 @@ class Pending:
 Tensor = View | Computed
 Value = Scalar | View | Computed | Tuple | Static | Helper | Method | Range | Sequence | Pending | Unset
 
-ZERO, ONE = Const(0, INT64), Const(1, INT64)
 TWO = Const(2, INT64)
 # The subscript of both parts of a complex number, as accesses to it have it until weft.language.pairs makes two of each.
 PARTS = Ref("both parts", INT64)
@@ -300,10 +299,6 @@ def difference(a: Expr, b: Expr) -> int | None:
         return 0 if a == b else None
     delta = left - right
     return None if delta.terms else delta.constant
-
-
-def has_load(expr: Expr) -> bool:
-    return any(isinstance(e, Load) for e in walk_expr(expr))
 
 
 def whole(array: str, dtype: ScalarType, dims: tuple[Expr, ...]) -> View:

@@ -9,8 +9,6 @@ from weft.language import shapes, slices, tensors
 from weft.language.arguments import Arguments, dimension, size_of, static_int
 from weft.language.builder import Builder
 from weft.language.values import (
-    ONE,
-    ZERO,
     Computed,
     Static,
     Tuple,
@@ -21,7 +19,7 @@ from weft.language.values import (
     number,
     tidy,
 )
-from weft.loops.ir import Const, Expr, Op
+from weft.loops.ir import ONE, ZERO, Const, Expr, Op
 from weft.loops.types import INT64
 
 # The methods, and functions of torch, that give views.

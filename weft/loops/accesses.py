@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from weft.errors import Location
 from weft.loops.affine import Affine, affine, is_bound
 from weft.loops.ir import (
+    FALSE,
     Const,
     Expr,
     For,
@@ -31,8 +32,6 @@ from weft.loops.types import BOOL, INT64
 
 # A conjunction of conditions, each (expression, whether it holds).
 Guard = tuple[tuple[Expr, bool], ...]
-
-FALSE = Const(False, BOOL)
 
 
 @dataclass(frozen=True)

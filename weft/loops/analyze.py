@@ -31,7 +31,6 @@ from weft.loops.automatic.segments import flattened, segments
 from weft.loops.automatic.skewing import skewings
 from weft.loops.automatic.splitting import splittings
 from weft.loops.axes import Grouping, find_axes
-from weft.loops.cells import has_load
 from weft.loops.ir import (
     Array,
     Expr,
@@ -44,6 +43,7 @@ from weft.loops.ir import (
     Store,
     bound_names,
     free_names,
+    has_load,
     loaded_arrays,
     statement_exprs,
     substitute,

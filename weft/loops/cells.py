@@ -27,11 +27,11 @@ from weft.loops.ir import (
     Stmt,
     Store,
     free_names,
+    has_load,
     loaded_arrays,
     map_statement,
     rewrite,
     walk,
-    walk_expr,
 )
 from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import simplify
@@ -84,10 +84,6 @@ def zero(type_: ScalarType) -> Const:
 def written(statements: tuple[Stmt, ...]) -> list[str]:
     """The arrays that statements store to, in the order of their first stores."""
     return list(dict.fromkeys(s.array for s in walk(statements) if isinstance(s, Store)))
-
-
-def has_load(expr: Expr) -> bool:
-    return any(isinstance(e, Load) for e in walk_expr(expr))
 
 
 # ---------------------------------------------------------------- what the call has checked

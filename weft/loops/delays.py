@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from weft.loops.affine import affine
 from weft.loops.ir import (
+    ONE,
+    ZERO,
     Array,
-    Check,
-    Const,
     Expr,
     For,
     Function,
@@ -27,6 +27,7 @@ from weft.loops.ir import (
     bodies,
     free_arrays,
     free_names,
+    has_check,
     map_statement,
     rewrite,
     statement_exprs,
@@ -37,7 +38,6 @@ from weft.loops.polynomials import polynomial
 from weft.loops.simplify import fold
 from weft.loops.types import BOOL, INT64
 
-_ZERO, _ONE = Const(0, INT64), Const(1, INT64)
 _LARGEST = 24  # nodes of what is stored, which every read computes again
 
 
@@ -88,7 +88,7 @@ def _ring(function: Function, array: Array) -> _Ring | None:
     loops = [s for s in ways[0] if isinstance(s, For)]
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
     turning = [k for k, i in enumerate(store.index) if isinstance(i, Op) and i.name == "mod"]
-    if len(turning) != 1 or any(isinstance(s, If) for s in ways[0]) or any(map(_fails, store.index)):
+    if len(turning) != 1 or any(isinstance(s, If) for s in ways[0]) or any(map(has_check, store.index)):
         return None
     turned = store.index[turning[0]]
     assert isinstance(turned, Op)
@@ -99,7 +99,7 @@ def _ring(function: Function, array: Array) -> _Ring | None:
         return None
     around, inside = loops[: loops.index(time)], loops[loops.index(time) + 1 :]
     counts = [time, *inside]
-    if tuple(f.var for f in around) != array.within or any(f.start != _ZERO or f.step != 1 for f in counts):
+    if tuple(f.var for f in around) != array.within or any(f.start != ZERO or f.step != 1 for f in counts):
         return None
     if not free_names(size) <= fixed or fold(size) != fold(array.shape[turning[0]]):
         return None
@@ -117,11 +117,7 @@ def _ring(function: Function, array: Array) -> _Ring | None:
     copied = not isinstance(value, Load) or function.array(value.array).dtype == array.dtype
     if rounds or not copied or not free_names(value) <= known or not free_arrays(value) <= inputs:
         return None
-    return ring if sum(1 for _ in walk_expr(value)) <= _LARGEST and not _fails(value) else None
-
-
-def _fails(e: Expr) -> bool:
-    return any(isinstance(x, Check) for x in walk_expr(e))
+    return ring if sum(1 for _ in walk_expr(value)) <= _LARGEST and not has_check(value) else None
 
 
 def _in_full(e: Expr, way: tuple[Stmt, ...]) -> Expr:
@@ -211,7 +207,7 @@ class _Reading:
         index = tuple(self.expr(i) for i in load.index)
         turned = index[ring.axis]
         same = isinstance(turned, Op) and turned.name == "mod" and fold(turned.args[1]) == fold(ring.size)
-        if not same or any(map(_fails, index)) or {load.type, ring.value.type} != {fill.type}:
+        if not same or any(map(has_check, index)) or {load.type, ring.value.type} != {fill.type}:
             raise _Unknown
         assert isinstance(turned, Op)
         ago = self.ago(fold(Op("sub", (ring.place, turned.args[0]), INT64)))
@@ -225,18 +221,18 @@ class _Reading:
                 raise _Unknown
             known[loop.var] = i
         time = Ref(ring.time.var, INT64)
-        if ago == _ZERO:
+        if ago == ZERO:
             return substitute(ring.value, known)
         then = fold(Op("sub", (time, ago), INT64))
         value = substitute(ring.value, {**known, time.name: then})
-        return Op("where", (Op("ge", (then, _ZERO), BOOL), value, fill), load.type)
+        return Op("where", (Op("ge", (then, ZERO), BOOL), value, fill), load.type)
 
     def covered(self, i: Expr, loop: For, extent: Expr) -> bool:
         """Whether a subscript is one that the loop around the store has."""
         if fold(loop.stop) != fold(extent):
             return False
         own = next((f for f in self.loops if i == Ref(f.var, INT64)), None)
-        return own is not None and (own.start, own.step, fold(own.stop)) == (_ZERO, 1, fold(extent))
+        return own is not None and (own.start, own.step, fold(own.stop)) == (ZERO, 1, fold(extent))
 
     def ago(self, shift: Expr) -> Expr:
         """How many iterations ago it was stored, of a place that is so many before the one of this iteration."""
@@ -246,8 +242,8 @@ class _Reading:
         shift = form.expr()
         if self.before:
             loop = next((f for f in self.loops if shift == Ref(f.var, INT64)), None)
-            below = loop is not None and (loop.start, loop.step, fold(loop.stop)) == (_ZERO, 1, fold(self.ring.size))
-            return shift if below or shift == _ZERO else Op("mod", (shift, self.ring.size), INT64)
-        if shift == _ZERO:
+            below = loop is not None and (loop.start, loop.step, fold(loop.stop)) == (ZERO, 1, fold(self.ring.size))
+            return shift if below or shift == ZERO else Op("mod", (shift, self.ring.size), INT64)
+        if shift == ZERO:
             return self.ring.size
-        return Op("add", (Op("mod", (fold(Op("sub", (shift, _ONE), INT64)), self.ring.size), INT64), _ONE), INT64)
+        return Op("add", (Op("mod", (fold(Op("sub", (shift, ONE), INT64)), self.ring.size), INT64), ONE), INT64)

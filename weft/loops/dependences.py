@@ -22,14 +22,13 @@ from weft.loops.ir import (
     Function,
     If,
     Let,
-    Load,
     Merge,
     Stmt,
     Store,
     free_names,
+    has_load,
     statement_exprs,
     walk,
-    walk_expr,
 )
 from weft.loops.normalize import fold_subscripts
 from weft.loops.polyhedra import Relation, Relations, Touch, Witness
@@ -346,7 +345,7 @@ class _Reader:
     ) -> None:
         decides = None
         arms = ((stmt.then, True), (stmt.orelse, False))
-        if self.reads_values((stmt.condition, *(e for m in stmt.merges for e in (m.then, m.orelse) if _loads(e)))):
+        if self.reads_values((stmt.condition, *(e for m in stmt.merges for e in (m.then, m.orelse) if has_load(e)))):
             decides = self.label(stmt, loops, guard, under, f"if {show_expr(stmt.condition)}:")
             self.reads(decides, (stmt.condition,), loops, guard, entered)
         for body, holds in arms:
@@ -355,7 +354,7 @@ class _Reader:
             inside = {label for label in map(self.made_by, (merge.then, merge.orelse)) if label in self.later(decides)}
             self.makers[merge.name] = Maker(None if inside else decides, merge=merge)
             for expr, (_, holds) in zip((merge.then, merge.orelse), arms, strict=True):
-                if _loads(expr) and decides:
+                if has_load(expr) and decides:
                     self.reads(decides, (expr,), loops, (*guard, (stmt.condition, holds)), entered)
 
     def loop(
@@ -363,9 +362,9 @@ class _Reader:
     ) -> None:
         bounds = (stmt.start, stmt.stop)
         decides = None
-        if self.reads_values((*bounds, *(e for c in stmt.carries for e in (c.init, c.next) if _loads(e)))):
+        if self.reads_values((*bounds, *(e for c in stmt.carries for e in (c.init, c.next) if has_load(e)))):
             decides = self.label(stmt, loops, guard, under, f"for {stmt.var} in range({', '.join(map(show_expr, bounds))}):")
-            self.reads(decides, (*bounds, *(c.init for c in stmt.carries if _loads(c.init))), loops, guard, entered)
+            self.reads(decides, (*bounds, *(c.init for c in stmt.carries if has_load(c.init))), loops, guard, entered)
         for carry in stmt.carries:
             self.makers[carry.name] = Maker(carry=carry, loop=stmt.var)
         self.clock += 1
@@ -373,7 +372,7 @@ class _Reader:
         self.block(stmt.body, (*loops, stmt), guard, inside, decides or under)
         for carry in stmt.carries:
             self.makers[carry.result] = Maker(carry=carry, loop=stmt.var, after=True)
-            if _loads(carry.next):
+            if has_load(carry.next):
                 label = self.label(stmt, (*loops, stmt), guard, under, f"{self.shown(carry.name)} = {show_expr(carry.next)}")
                 self.reads(label, (carry.next,), (*loops, stmt), guard, inside)
 
@@ -388,15 +387,11 @@ class _Reader:
 
     def reads_values(self, exprs: Iterable[Expr]) -> bool:
         """Whether expressions read what statements made, not only sizes, numbers of the call and loop variables."""
-        return any(_loads(e) or free_names(e) & self.makers.keys() for e in exprs)
+        return any(has_load(e) or free_names(e) & self.makers.keys() for e in exprs)
 
 
 def _same_line(a: Location | None, b: Location | None) -> bool:
     return a is not None and b is not None and (a.file, a.line) == (b.file, b.line)
-
-
-def _loads(expr: Expr) -> bool:
-    return any(isinstance(e, Load) for e in walk_expr(expr))
 
 
 # ---------------------------------------------------------------- flow through scalars

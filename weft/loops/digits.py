@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from functools import reduce
 
 from weft.loops.affine import affine
-from weft.loops.ir import Const, Expr, For, Op, Ref, free_arrays, free_names, operands, with_operands
+from weft.loops.ir import ONE, ZERO, Const, Expr, For, Op, Ref, free_arrays, free_names, operands, with_operands
 from weft.loops.polynomials import Polynomial, polynomial
 from weft.loops.simplify import fold
 from weft.loops.types import BOOL, INT64
-
-_ZERO, _ONE = Const(0, INT64), Const(1, INT64)
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def digits(
     """The digits of loop variables that subscripts name, and the subscripts of digits. None where some variable is met as no
     digits are, and where none has any. fixed: the names that are the same in all iterations.
     """
-    counting = {f.var: f for f in loops if f.start == _ZERO and f.step == 1 and free_names(f.stop) <= {*fixed}}
+    counting = {f.var: f for f in loops if f.start == ZERO and f.step == 1 and free_names(f.stop) <= {*fixed}}
     slices: dict[Expr, _Slice] = {}
     turned: dict[Expr, Digits] = {}
     for i in index:
@@ -153,7 +151,7 @@ def _turned(e: Expr, loops: Mapping[str, For], fixed: frozenset[str]) -> Digits 
             here = Ref(f"{var}'", INT64)
             shift = fold(Op("sub", (a, Op("mul", (Const(sign, INT64), Ref(var, INT64)), INT64)), INT64))
             back = Op("sub", (here, shift) if sign > 0 else (shift, here), INT64)
-            loop = For(here.name, _ZERO, n, 1, (), (), location=loops[var].location)
+            loop = For(here.name, ZERO, n, 1, (), (), location=loops[var].location)
             return Digits(var, (loop,), Op("mod", (back, n), INT64), ((e, here),), None, ())
     return None
 
@@ -167,7 +165,7 @@ def _of_slices(loop: For, slices: Mapping[Expr, _Slice]) -> Digits | None:
         return None
     last = whole.over(chain[-1])
     unit = at_least_1(chain[-1].expr())
-    past = Op("add", (loop.stop, Op("sub", (unit, _ONE), INT64)), INT64)
+    past = Op("add", (loop.stop, Op("sub", (unit, ONE), INT64)), INT64)
     stops = [s.expr() for s in steps if s is not None]
     stops.append(Op("floordiv", (past, unit), INT64) if last is None else last.expr())
     names = [Ref(f"{loop.var}'{k}", INT64) for k in range(len(chain))]
@@ -182,7 +180,7 @@ def _of_slices(loop: For, slices: Mapping[Expr, _Slice]) -> Digits | None:
         return reduce(lambda a, b: Op("add", (b, a), INT64), terms)
 
     value = total(Product(1), None)
-    own = [For(n.name, _ZERO, s, 1, (), (), location=loop.location) for n, s in zip(names, stops, strict=True)]
+    own = [For(n.name, ZERO, s, 1, (), (), location=loop.location) for n, s in zip(names, stops, strict=True)]
     inside = Op("lt", (value, loop.stop), BOOL) if last is None else None
     named = tuple((e, total(s.low, s.high)) for e, s in slices.items())
     divisors = tuple(s.expr() for s in steps if s is not None)
@@ -198,13 +196,13 @@ class Place:
     extent: Expr | None
 
     def of(self, element: Expr) -> Expr:
-        own = element if self.unit == _ONE else Op("floordiv", (element, at_least_1(self.unit)), INT64)
+        own = element if self.unit == ONE else Op("floordiv", (element, at_least_1(self.unit)), INT64)
         return own if self.extent is None else Op("mod", (own, at_least_1(self.extent)), INT64)
 
 
 def at_least_1(divisor: Expr) -> Expr:
     """A divisor that is above 0 where it counts."""
-    return divisor if isinstance(divisor, Const) else Op("max", (divisor, _ONE), INT64)
+    return divisor if isinstance(divisor, Const) else Op("max", (divisor, ONE), INT64)
 
 
 def places(index: Expr, loops: Iterable[For]) -> tuple[tuple[Place, ...], Polynomial] | None:

@@ -15,6 +15,7 @@ from typing import Literal
 from weft.loops.accesses import counted_from_end
 from weft.loops.affine import Affine, affine
 from weft.loops.ir import (
+    ZERO,
     Array,
     Cast,
     Const,
@@ -28,6 +29,7 @@ from weft.loops.ir import (
     Store,
     free_names,
     has_check,
+    has_load,
     operands,
     substitute,
     walk,
@@ -59,7 +61,7 @@ def expanded_index(found: tuple[Extent, ...], values: Iterable[Expr]) -> tuple[E
     known: dict[str, Expr] = {}
     out: list[Expr] = []
     for extent, value in zip(found, values, strict=True):
-        if extent.base == _ZERO:
+        if extent.base == ZERO:
             out.append(value)
         else:
             out.append(fold(Op("sub", (value, substitute(extent.base, known)), INT64)))
@@ -76,8 +78,6 @@ def extents(function: Function, loops: Iterable[For]) -> tuple[Extent, ...] | No
 
 
 # ---------------------------------------------------------------- bounds
-
-_ZERO = Const(0, INT64)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class _Reach:
         self.fixed = self.sizes | {s.name for s in self.function.scalars if s.type == INT64}
         self.named: dict[str, Expr] = {}  # what the program computes of these before all loops
         for s in self.function.body:
-            if isinstance(s, Let) and s.value.type == INT64 and not _has_load(s.value) and not has_check(s.value):
+            if isinstance(s, Let) and s.value.type == INT64 and not has_load(s.value) and not has_check(s.value):
                 value = substitute(s.value, self.named)
                 if free_names(value) <= self.fixed:
                     self.named[s.name] = value
@@ -141,7 +141,7 @@ class _Reach:
         if low is None or end is None:
             low, end = self._touched(loop, low, end)
         own = self.fixed | self.variables.keys()
-        if affine(first) is None and width is not None and free_names(first) <= own and not _has_load(first):
+        if affine(first) is None and width is not None and free_names(first) <= own and not has_load(first):
             base = fold(Op("add", (first, shift.expr()), INT64)) if shift.constant else first
             found = Extent(loop.var, base, self._size(width))
         elif low is None or end is None:
@@ -149,7 +149,7 @@ class _Reach:
         else:
             from_zero = self._never_negative(low)
             count = end if from_zero else _plus(end, _times(low, -1))
-            found = Extent(loop.var, _ZERO if from_zero else self._expr(low), self._size(count))
+            found = Extent(loop.var, ZERO if from_zero else self._expr(low), self._size(count))
         if low is not None and end is not None:
             self.variables[loop.var] = (low, _plus(end, one * -1))
         return found
@@ -191,7 +191,7 @@ class _Reach:
                 return None if outer is None else self._atom(Op("floordiv", (self._expr(outer), e.args[1]), INT64))
             case Op(name="mod", args=(_, Const(value=divisor))) if divisor > 0:
                 return Affine((), int(divisor) - 1 if greatest else 0)
-        if free_names(e) <= self.fixed and not _has_load(e) and e.type == INT64:
+        if free_names(e) <= self.fixed and not has_load(e) and e.type == INT64:
             return self._atom(e)
         return None
 
@@ -338,10 +338,6 @@ def _without(index: Expr, var: str) -> Expr | None:
                 if inner is not None and var not in free_names(other):
                     return Op("add", (inner, other), INT64)
     return None
-
-
-def _has_load(e: Expr) -> bool:
-    return any(isinstance(x, Load) for x in walk_expr(e))
 
 
 def _loaded(e: Expr) -> set[str]:

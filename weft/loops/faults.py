@@ -11,6 +11,9 @@ from dataclasses import replace
 
 from weft.loops.affine import affine, is_bound
 from weft.loops.ir import (
+    ONE,
+    TRUE,
+    ZERO,
     Array,
     Check,
     Const,
@@ -33,7 +36,6 @@ from weft.loops.names import Names
 from weft.loops.types import BOOL, INT64
 
 OVERFLOW = Fault("overflow", "a Python int leaves 64 bits")
-_TRUE, _ZERO, _ONE = Const(True, BOOL), Const(0, INT64), Const(1, INT64)
 
 
 def leaves_64_bits(expr: Expr) -> bool:
@@ -100,7 +102,7 @@ class Faults:
             case Load() if self._is_fault(expr):
                 return [expr]
             case Check(args=(value, condition)) if not leaves_64_bits(expr):
-                return [*self.of(value), replace(expr, args=(_TRUE, condition), type=BOOL)]
+                return [*self.of(value), replace(expr, args=(TRUE, condition), type=BOOL)]
         return [f for o in operands(expr) for f in self.of(o)]
 
     def _is_fault(self, load: Load) -> bool:
@@ -120,10 +122,10 @@ class Faults:
         loops = (*(f.var for f in self.around), *loops)
         for fault in dict.fromkeys(f for e in exprs for f in self.of(e)):
             array = Array(
-                self.names.fresh("unused"), fault.type, (_ONE,), "local", None, loops, stmt.location, contiguous=True
+                self.names.fresh("unused"), fault.type, (ONE,), "local", None, loops, stmt.location, contiguous=True
             )
             self.arrays.append(array)
-            out.append(Store(array.name, (_ZERO,), fault, stmt.location))
+            out.append(Store(array.name, (ZERO,), fault, stmt.location))
         return tuple(out)
 
     def stored_in(self, body: tuple[Stmt, ...]) -> Function:

@@ -147,6 +147,8 @@ class Round(_Hashed):
 
 
 Expr = Const | Ref | Load | Op | Cast | Round
+ZERO, ONE = Const(0, INT64), Const(1, INT64)
+TRUE, FALSE = Const(True, BOOL), Const(False, BOOL)
 
 # ---------------------------------------------------------------- statements
 
@@ -455,7 +457,6 @@ class Function:
         return next(a for a in self.arrays if a.name == name)
 
 
-
 def with_copies(function: Function, copies: Mapping[str, Array]) -> Function:
     """The function with arrays that hold what others of it do, by the names of these: their subscripts are as sure."""
     checked = {copy.name for name, copy in copies.items() if name in function.checked}
@@ -535,6 +536,11 @@ def checks_in(statements: tuple[Stmt, ...]) -> dict[Fault, Expr]:
     """The faults that statements check for as they run, each once, in the order of the text, and what must hold."""
     tops = (top for s in walk(statements) for top in statement_exprs(s) if has_check(top))
     return {e.fault: e.args[1] for top in tops for e in walk_expr(top) if isinstance(e, Check)}
+
+
+def has_load(expr: Expr) -> bool:
+    """Whether a load is in an expression."""
+    return bool(free_arrays(expr))
 
 
 def has_check(expr: Expr) -> bool:
@@ -693,6 +699,18 @@ def bound_names(stmt: Stmt) -> tuple[str, ...]:
         case If(merges=merges):
             return tuple(m.name for m in merges)
     return ()
+
+
+def bound_scalars(stmt: Stmt) -> list[tuple[str, ScalarType]]:
+    """The same, with their types."""
+    match stmt:
+        case Let(name=name, value=value):
+            return [(name, value.type)]
+        case For(carries=carries):
+            return [(c.result, c.type) for c in carries]
+        case If(merges=merges):
+            return [(m.name, m.type) for m in merges]
+    return []
 
 
 # ---------------------------------------------------------------- the rules

@@ -20,12 +20,17 @@ class Names:
         return Names(taken | names_bound_in(function.body))
 
     def fresh(self, base: str) -> str:
-        name, k = base, 0
-        while name in self.taken:
-            k += 1
-            name = f"{base}_{k}"
-        self.taken.add(name)
-        return name
+        return fresh(base, self.taken)
+
+
+def fresh(base: str, taken: set[str]) -> str:
+    """A name made from `base` that is not taken yet; from now on it is."""
+    name, k = base, 0
+    while name in taken:
+        k += 1
+        name = f"{base}_{k}"
+    taken.add(name)
+    return name
 
 
 def names_bound_in(statements: Iterable[Stmt]) -> set[str]:

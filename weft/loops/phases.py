@@ -32,6 +32,8 @@ from weft.loops.accumulate import (
 )
 from weft.loops.affine import Affine
 from weft.loops.ir import (
+    ONE,
+    ZERO,
     Array,
     Const,
     Expr,
@@ -53,8 +55,6 @@ from weft.loops.names import Names
 from weft.loops.polynomials import Polynomial, polynomial
 from weft.loops.simplify import fold, number
 from weft.loops.types import BOOL, INT64
-
-_ZERO, _ONE = Const(0, INT64), Const(1, INT64)
 
 
 def in_phases(function: Function, targets: tuple[str, ...], names: Names) -> tuple[Function, tuple[str, ...]]:
@@ -154,20 +154,20 @@ def _phases(
     read = [[e] for e in elements]
     numbers = _Numbers(names)
     told = tuple(dict.fromkeys(w.stride for w in windows if not isinstance(w.stride, Const)))
-    asked: list[Expr] = [Op("lt", (_ZERO, stride), BOOL) for stride in told]
+    asked: list[Expr] = [Op("lt", (ZERO, stride), BOOL) for stride in told]
     for w in windows:
-        stride = w.stride if isinstance(w.stride, Const) else numbers.name("stride", Op("max", (w.stride, _ONE), INT64))
+        stride = w.stride if isinstance(w.stride, Const) else numbers.name("stride", Op("max", (w.stride, ONE), INT64))
         first, past = (b.expr() for b in (ascending(w.begins) or ())[:2])
         begun = fold(Op("sub", (known[w.begins.var], first), INT64))
         place = known[w.place.var]
         index[w.axis] = [Op("add", (begun, _by("floordiv", place, stride)), INT64), _by("mod", place, stride)]
         most = Op("add", (Op("sub", (past, first), INT64), fold(_by("floordiv", w.place.stop, stride))), INT64)
-        count = numbers.name("count", Op("max", (fold(most), _ZERO), INT64))
+        count = numbers.name("count", Op("max", (fold(most), ZERO), INT64))
         shape[w.axis] = [count, stride]
         before = Op("add", (w.rest, Op("mul", (w.stride, first), INT64)), INT64)
         at = fold(Op("sub", (elements[w.axis], before), INT64))
         read[w.axis] = [_by("floordiv", at, stride), _by("mod", at, stride)]
-        asked += [between(read[w.axis][0], _ZERO, count)]
+        asked += [between(read[w.axis][0], ZERO, count)]
     phases = replace(target, name=names.fresh(f"{target.name}_phases"), shape=tuple(e for s in shape for e in s), role="local")
     saved: dict[tuple[Expr, tuple[Expr, ...]], str] = {}
 
@@ -197,7 +197,7 @@ def _phases(
         late = nest(Closure(site, 0, settled), known, target.name, places)
         if late is None:
             return None
-        none = reduce(lambda a, b: Op("or", (a, b), BOOL), (Op("lt", (e, _ONE), BOOL) for e in told))
+        none = reduce(lambda a, b: Op("or", (a, b), BOOL), (Op("lt", (e, ONE), BOOL) for e in told))
         statements.append(If(none, late, (), (), site.store.location, rare=True))
     if made is None:
         return None
@@ -247,7 +247,7 @@ def _read(target: Array, at: list[Expr], value: Load, asked: list[Expr], names: 
     )
     for e, extent in zip(reversed(at), reversed(target.shape), strict=True):
         assert isinstance(e, Ref)
-        body = (For(e.name, _ZERO, extent, 1, (), body),)
+        body = (For(e.name, ZERO, extent, 1, (), body),)
     return body
 
 

@@ -6,7 +6,7 @@ left in the body has a verdict.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from weft.errors import Location
@@ -129,6 +129,13 @@ class Nest:
     def around(self) -> tuple[For, ...]:
         """The axes, as loops around the body."""
         return tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in self.axes)
+
+    def in_loops(self) -> tuple[Stmt, ...]:
+        """The body in the loops that the axes are."""
+        body = self.body
+        for loop in reversed(self.around()):
+            body = (replace(loop, body=body),)
+        return body
 
     def loops(self) -> tuple[For, ...]:
         return tuple(s for s in walk(self.body) if isinstance(s, For))

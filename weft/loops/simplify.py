@@ -13,6 +13,7 @@ from dataclasses import replace
 from weft.errors import Location
 from weft.loops.affine import affine
 from weft.loops.ir import (
+    FALSE,
     Carry,
     Cast,
     Const,
@@ -41,7 +42,7 @@ from weft.loops.ir import (
     with_operands,
 )
 from weft.loops.names import Names
-from weft.loops.types import INT64, ScalarType
+from weft.loops.types import BOOL, INT64, ScalarType
 
 # ---------------------------------------------------------------- arithmetic
 
@@ -49,6 +50,11 @@ from weft.loops.types import INT64, ScalarType
 def number(value: float, type_: ScalarType) -> Const:
     """A constant of an int or float type."""
     return Const(float(value) if type_.category == "float" else int(value), type_)
+
+
+def zero(type_: ScalarType) -> Const:
+    """0 of any type: what stands where a value is never used, too."""
+    return FALSE if type_ == BOOL else number(0, type_)
 
 
 def is_number(expr: Expr, value: float) -> bool:

@@ -31,6 +31,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     bound_names,
+    bound_scalars,
     checks_in,
     free_arrays,
     free_names,
@@ -236,7 +237,7 @@ class _Taker:
             (stmt,) = substitute_statements((s,), cells)
             body.append(stmt)
             others = [t for t in loop.body[k + 1 :] if not (isinstance(s, Let) and isinstance(t, Let))]
-            for name, type_ in _bound_types(stmt):
+            for name, type_ in bound_scalars(stmt):
                 if name not in known and any(name in _used(t) for t in others):
                     cell = self.cell(name, type_, axes)
                     body.append(Store(cell.array, cell.index, Ref(name, type_)))
@@ -366,7 +367,7 @@ class _Taker:
                 yield stmt  # whoever takes it says where the values are that it leaves
                 continue
             made, stmts = set(bound_names(stmt)), [stmt]
-            for name, type_ in _bound_types(stmt):
+            for name, type_ in bound_scalars(stmt):
                 if users.get(name, set()) - {groups[k]}:
                     cell = kept[name] = self.cell(name, type_)
                     stmts.append(Store(cell.array, cell.index, Ref(name, type_)))
@@ -473,17 +474,6 @@ def _arrays_of(stmt: Stmt) -> set[str]:
 
 def _used(stmt: Stmt) -> set[str]:
     return {n for s in walk((stmt,)) for e in statement_exprs(s) for n in free_names(e)}
-
-
-def _bound_types(stmt: Stmt) -> list[tuple[str, ScalarType]]:
-    match stmt:
-        case Let(name=name, value=value):
-            return [(name, value.type)]
-        case For(carries=carries):
-            return [(c.result, c.type) for c in carries]
-        case If(merges=merges):
-            return [(m.name, m.type) for m in merges]
-    return []
 
 
 def _moved(statements: tuple[Stmt, ...], old: str, new: str, places: tuple[Expr, ...]) -> tuple[Stmt, ...]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from weft.loops.accesses import Access, collect, counted_from_end, unknown_ranges
 from weft.loops.affine import Affine, affine
 from weft.loops.ir import (
-    Const,
+    ZERO,
     Expr,
     Function,
     If,
@@ -29,8 +29,6 @@ from weft.loops.normalize import fold_index_arithmetic
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.schedule import Wrapped
 from weft.loops.types import BOOL, INT64
-
-_ZERO = Const(0, INT64)
 
 A = TypeVar("A", Load, Store)
 
@@ -94,7 +92,7 @@ class _Writer:
                     self.load(replace(load, index=index), (*done, axis)) or replace(load, index=index)
                     for index in (self.from_end(load.array, load.index, axis), load.index)
                 )
-                return Op("where", (Op("lt", (e, _ZERO), BOOL), *parts), load.type)
+                return Op("where", (Op("lt", (e, ZERO), BOOL), *parts), load.type)
         return None
 
     def expr(self, expr: Expr) -> Expr:
@@ -106,7 +104,7 @@ class _Writer:
     def choosing(self, access: A) -> A:
         """The access with those of its subscripts that choose as the kernel runs."""
         index = tuple(
-            Op("where", (Op("lt", (e, _ZERO), BOOL), Op("add", (e, size), INT64), e), INT64)
+            Op("where", (Op("lt", (e, ZERO), BOOL), Op("add", (e, size), INT64), e), INT64)
             if (access.array, axis, e) in self.chosen
             else e
             for axis, (e, size) in enumerate(zip(access.index, self.function.array(access.array).shape, strict=True))
@@ -124,7 +122,7 @@ class _Writer:
         """A store into what a subscript means, in a branch for each: an update of an element is then one in both."""
         for axis, e in enumerate(stmt.index):
             if axis not in done and (stmt.array, axis, e) in self.found:
-                condition = Op("lt", (e, _ZERO), BOOL)
+                condition = Op("lt", (e, ZERO), BOOL)
                 then, orelse = (
                     self.store(replace(stmt, index=index, value=_where(stmt.value, condition, holds)), (*done, axis))
                     for holds, index in ((True, self.from_end(stmt.array, stmt.index, axis)), (False, stmt.index))

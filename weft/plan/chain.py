@@ -12,14 +12,14 @@ from weft.graph.chains import Chain, by_rows
 from weft.graph.pages import Pages
 from weft.graph.products import Operand, Products, exact_type
 from weft.graph.tile import Map, Read, names_of
-from weft.loops.ir import Expr, Function, Ref, free_names, substitute
+from weft.loops.ir import ZERO, Expr, Function, Ref, free_names, substitute
 from weft.loops.steps import bounds
 from weft.loops.types import FLOAT32, FLOAT64, INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box
 from weft.plan.extents import are_inside, extents_of, ranges_of
 from weft.plan.facts import Geometry
-from weft.plan.fold import ZERO, axis_along
+from weft.plan.fold import axis_along
 from weft.plan.leaning import PLANNED, Leaning, Meeting
 from weft.plan.machine import Machine
 from weft.plan.product import MATRIX_POINTS, ProductPlan, made_of, operand_read

@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from weft.graph.chains import Chain, by_rows
 from weft.graph.tile import Read, uses, uses_of_write
-from weft.loops.ir import Check, Const, Expr, Function, Load, checks_in, walk_expr
+from weft.loops.ir import ZERO, Check, Expr, Function, Load, checks_in, walk_expr
 from weft.loops.schedule import Nest
-from weft.loops.types import FLOAT32, FLOAT64, INT64
+from weft.loops.types import FLOAT32, FLOAT64
 from weft.plan.chain import all_inside
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry
 
 _FEWEST_ROWS = 8  # side by side, that a tile of lanes is worth it
-_ZERO = Const(0, INT64)
 
 
 def rows_in_lanes(
@@ -35,7 +34,7 @@ def _fits(function: Function, nest: Nest, chain: Chain) -> bool:
     types = {t for f in folds for t in f.types}
     if types not in ({FLOAT32}, {FLOAT64}) or chain.together is not None or chain.pages:
         return False
-    if any(chain.axes[a].start != _ZERO for a in (chain.row, chain.point, *chain.sums.columns)):
+    if any(chain.axes[a].start != ZERO for a in (chain.row, chain.point, *chain.sums.columns)):
         return False
     exprs = [*_exprs(chain)]
     checked = bool(checks_in(nest.body)) or any(isinstance(v, Read) and v.checked for v in chain.values)

@@ -13,6 +13,7 @@ from weft.graph.beside import Columns
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Read, Write, names_of
 from weft.loops.algebra.table import ALGEBRAS
+from weft.loops.ir import ZERO as ZERO
 from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, walk_expr
 from weft.loops.types import INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
@@ -71,7 +72,6 @@ PARTS_SIDE, PARTS_SECTOR, PARTS_VECTOR = 8, 2, 4
 _MOST_PARTS = (1 << 16) - 1
 NARROW = 1 << 31  # rows, and points of a row, up to which they are counted in 32 bits
 WARP = 32
-ZERO = Const(0, INT64)
 
 
 @dataclass(frozen=True)

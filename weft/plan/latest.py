@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from weft.graph.joins import Joins, Ordered
 from weft.graph.maps import Course
 from weft.graph.tile import Map, Read, uses
-from weft.loops.ir import Array, Cast, Const, Expr, Function, Op, Ref, free_names
+from weft.loops.ir import ZERO, Array, Cast, Expr, Function, Op, Ref, free_names
 from weft.loops.types import BOOL, INT32, INT64
 from weft.plan.facts import Geometry
 from weft.plan.map import CoursePlan, plan_course
@@ -19,8 +19,6 @@ from weft.plan.map import CoursePlan, plan_course
 MOST_WORDS, WORDS_A_POINT = 1 << 24, 4
 # What a launch has of those before it: a key of each point, or what `LAST` has of each key.
 KEYS, LAST_OF = "own.keys", "own.last"
-
-ZERO = Const(0, INT64)
 
 
 @dataclass(frozen=True)

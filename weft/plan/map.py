@@ -14,7 +14,7 @@ from weft.graph.maps import Course, Maps, read_at_need
 from weft.graph.tile import Axis, Map, Read, Write
 from weft.graph.within import Within, limits
 from weft.loops.affine import affine, evaluate, is_bound
-from weft.loops.ir import Check, Const, Expr, Function, Load, Op, Ref, free_names, rewrite, substitute, walk_expr
+from weft.loops.ir import ONE, ZERO, Check, Expr, Function, Load, Op, Ref, free_names, rewrite, substitute, walk_expr
 from weft.loops.types import INT64
 from weft.plan.extents import typical
 from weft.plan.facts import Geometry
@@ -44,7 +44,6 @@ _ALIGNMENT = 32
 # Rows up to which they are counted in 32 bits; blocks that a grid has along its second axis.
 _NARROW, _MOST_BLOCKS = 1 << 31, (1 << 16) - 1
 
-ZERO, _ONE = Const(0, INT64), Const(1, INT64)
 # A width of which the address decides, packets that are shifted where it is none of theirs; of what is no run.
 ANY, NO_RUN = 0, -1
 
@@ -338,7 +337,7 @@ class _Call:
         pairs, within = [], {w.read for w in course.within}
         for k, (access, r) in enumerate(zip(named, reaches, strict=False)):
             geometry = self.arrays[r.array]
-            apart = geometry.strides[-1:] == (1,) and geometry.shape[-1:] == (2,) and access.index[-1:] in ((ZERO,), (_ONE,))
+            apart = geometry.strides[-1:] == (1,) and geometry.shape[-1:] == (2,) and access.index[-1:] in ((ZERO,), (ONE,))
             even = not any(s % 2 for s in (*geometry.strides[:-1], *r.steps.values())) and not geometry.address % (2 * r.size)
             guarded = access.name in within if isinstance(access, Read) else access.guard is not None
             if not apart or not even or guarded or r.told or r.jumps:

@@ -12,11 +12,9 @@ from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Map, Read, Write, names_of, uses
 from weft.loops.affine import is_bound
 from weft.loops.algebra.table import EXTREMA
-from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, substitute, walk_expr
+from weft.loops.ir import ZERO, Expr, Function, Load, Op, Ref, free_names, substitute, walk_expr
 from weft.loops.types import INT64
 from weft.plan.facts import Geometry
-
-ZERO = Const(0, INT64)
 
 # Pairs of axes, the slower first, in the order in which they are counted as one; one may be such a one.
 Pairs = tuple[tuple[str, str], ...]
@@ -134,16 +132,12 @@ def _accesses(sweeps: Sweeps) -> Iterator[tuple[str, tuple[Expr, ...]]]:
     for e in (*_numbers(sweeps), *_subscripts(sweeps)):
         yield from ((x.array, x.index) for x in walk_expr(e) if isinstance(x, Load))
     yield from ((v.array, v.index) for v in sweeps.values if isinstance(v, Read))
-    yield from ((w.array, w.index) for w in _writes(sweeps))
-
-
-def _writes(sweeps: Sweeps) -> tuple[Write, ...]:
-    return (*(w for stage in sweeps.stages for s in stage for w in s.writes), *sweeps.last)
+    yield from ((w.array, w.index) for w in sweeps.writes)
 
 
 def _subscripts(sweeps: Sweeps) -> Iterator[Expr]:
     yield from (i for v in sweeps.values if isinstance(v, Read) for i in v.index)
-    yield from (i for w in _writes(sweeps) for i in w.index)
+    yield from (i for w in sweeps.writes for i in w.index)
 
 
 def _numbers(sweeps: Sweeps) -> Iterator[Expr]:
@@ -151,7 +145,7 @@ def _numbers(sweeps: Sweeps) -> Iterator[Expr]:
     for v in sweeps.values:
         if not isinstance(v, Read):
             yield from uses(v)
-    for w in _writes(sweeps):
+    for w in sweeps.writes:
         yield from (w.value, *(() if w.guard is None else (w.guard,)))
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from weft.graph.products import Operand, Products, multiplied_type, products
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Read
-from weft.loops.ir import Function, Ref, free_names
+from weft.loops.ir import ZERO, Function, Ref, free_names
 from weft.loops.types import FLOAT64, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry
 from weft.plan.few_rows import FEWEST_COLUMNS, few_rows
 from weft.plan.few_rows import FEWEST_POINTS as FEW_POINTS
-from weft.plan.fold import PACKET_BYTES, WARP, ZERO, Extents, is_run, power_of_two, stored_in_packets
+from weft.plan.fold import PACKET_BYTES, WARP, Extents, is_run, power_of_two, stored_in_packets
 from weft.plan.machine import Machine
 from weft.plan.merged import Pairs, merged, pairs_in_memory
 from weft.plan.neighbours import neighbours

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from weft.graph.products import Products
 from weft.graph.tile import Axis, Read
 from weft.loops.affine import affine
-from weft.loops.ir import Const, Expr, Op
+from weft.loops.ir import ZERO, Const, Expr, Op
 from weft.loops.types import INT64
-from weft.plan.fold import ZERO
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from weft.loops.accesses import Access, Guard
 from weft.loops.affine import affine
-from weft.loops.algebra.linear import FALSE
 from weft.loops.ir import (
+    FALSE,
     Carry,
     Const,
     Expr,
@@ -234,4 +234,3 @@ def _threaded(loop: For, access: Access, home: For, carry: Carry) -> bool:
             return False
         inner, name = own, outer.var
     return True
-

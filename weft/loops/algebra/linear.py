@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.loops.ir import Const, Expr, Op, Ref, free_names
+from weft.loops.ir import FALSE, TRUE, Const, Expr, Op, Ref, free_names
 from weft.loops.simplify import is_number, number
 from weft.loops.types import BOOL
-
-TRUE, FALSE = Const(True, BOOL), Const(False, BOOL)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from weft.loops.algebra.linear import FALSE, TRUE, both, choice, linear, negation
+from weft.loops.algebra.linear import both, choice, linear, negation
 from weft.loops.algebra.search import kept
 from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, FIRST, LINEAR, SEGMENTED, SELECT, WIDEST
-from weft.loops.ir import Carry, Const, Expr, For, Op, Ref, free_names, rewrite, walk_expr
+from weft.loops.ir import FALSE, TRUE, Carry, Const, Expr, For, Op, Ref, free_names, rewrite, walk_expr
 from weft.loops.simplify import is_number, number
 from weft.loops.types import BOOL, ScalarType
 
@@ -326,4 +326,3 @@ def _taken(name: str, e: Expr, test: Expr, valid: Expr) -> Expr | None:
         case Op(name="where", args=(condition, rest, inner)) if rest == own and negation(condition) == valid:
             return _taken(name, inner, test, TRUE)
     return None
-

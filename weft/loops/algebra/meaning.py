@@ -10,7 +10,6 @@ from weft.loops.ir import Const, Expr, Op
 from weft.loops.types import BOOL
 
 _WINS = {"argmax": "gt", "argmin": "lt", "argmax_last": "ge", "argmin_last": "le"}
-_FALSE = Const(False, BOOL)
 
 
 def arity(algebra: str, states: int) -> int:

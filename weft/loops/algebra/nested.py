@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from weft.loops.algebra.table import AFFINE, ALGEBRAS, CLAMP, EXTREMA, FIRST, LINEAR, SELECT, segmented
 from weft.loops.ir import Const, Expr
-from weft.loops.simplify import number
-from weft.loops.types import BOOL, ScalarType
+from weft.loops.simplify import number, zero
+from weft.loops.types import BOOL
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def composed(algebra: str, parts: tuple[Expr, ...], part: str) -> Composed | Non
         if part == "starts":
             return Composed("or", parts[:1], (Const(False, BOOL),))
         if part == "state":
-            return Composed(algebra, parts, (_zero(parts[1].type),))
+            return Composed(algebra, parts, (zero(parts[1].type),))
         return composed(inner, parts[2:], part)  # asked for where no iteration starts
     if algebra in ALGEBRAS:
         return Composed(algebra, parts, (ALGEBRAS[algebra].identity(parts[0].type),))
@@ -44,7 +44,7 @@ def composed(algebra: str, parts: tuple[Expr, ...], part: str) -> Composed | Non
     if algebra == SELECT:
         if part == "given":
             return Composed("or", parts[:1], (Const(False, BOOL),))
-        return Composed(SELECT, parts, (_zero(parts[1].type),))
+        return Composed(SELECT, parts, (zero(parts[1].type),))
     if algebra == CLAMP:
         if part == "shift":
             return Composed("sum", parts[:1], (number(0, parts[0].type),))
@@ -53,7 +53,7 @@ def composed(algebra: str, parts: tuple[Expr, ...], part: str) -> Composed | Non
     if algebra in EXTREMA:
         if algebra.endswith("_last"):
             return None  # the last of equals: what is no element at all would win against the least of all
-        rest = tuple(_zero(e.type) for e in parts[2:])
+        rest = tuple(zero(e.type) for e in parts[2:])
         if algebra == FIRST:
             return Composed(FIRST, parts, (Const(True, BOOL), *rest), 0 if part == "stays" else int(part) + 1)
         least = ALGEBRAS["max" if algebra == "argmax" else "min"].identity(parts[0].type)
@@ -69,7 +69,3 @@ def composed(algebra: str, parts: tuple[Expr, ...], part: str) -> Composed | Non
     i, j = int(found[1]), int(found[2])
     unit = tuple(number(int(k == j), type_) for k in range(n))
     return Composed(LINEAR, (*parts[: 2 * n * n], *zeros), unit, i)
-
-
-def _zero(type_: ScalarType) -> Expr:
-    return Const(False, BOOL) if type_ == BOOL else number(0, type_)

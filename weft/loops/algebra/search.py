@@ -6,8 +6,8 @@ so two elements combine to the former where that one does, and to the latter oth
 
 from __future__ import annotations
 
-from weft.loops.algebra.linear import FALSE, TRUE, both, choice, either, negation
-from weft.loops.ir import Carry, Const, Expr, Op, Ref, free_names, rewrite, substitute
+from weft.loops.algebra.linear import both, choice, either, negation
+from weft.loops.ir import FALSE, TRUE, Carry, Const, Expr, Op, Ref, free_names, rewrite, substitute
 from weft.loops.types import BOOL
 
 

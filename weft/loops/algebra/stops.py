@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from weft.loops.algebra.linear import FALSE, TRUE
 from weft.loops.algebra.search import known
 from weft.loops.ir import (
+    FALSE,
+    TRUE,
     Expr,
     For,
     If,

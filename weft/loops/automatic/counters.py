@@ -17,6 +17,8 @@ from weft.loops.affine import is_bound
 from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array
 from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import (
+    ONE,
+    ZERO,
     Array,
     Carry,
     Const,
@@ -47,7 +49,6 @@ from weft.loops.names import Names
 from weft.loops.simplify import certain_in
 from weft.loops.types import BOOL, INT64
 
-_ZERO, _ONE = Const(0, INT64), Const(1, INT64)
 # Iterations of a run, at the least; what counts runs.
 _FEWEST, _RUN = 32, "run"
 
@@ -105,9 +106,9 @@ class _Counter:
         length, run, runs = (Ref(self.names.fresh(n), INT64) for n in (f"{loop.var}_length", "run_length", "runs"))
         elements = reduce(lambda a, b: Op("mul", (a, b), INT64), (array.shape[k] for k in keys))
         scalars = (
-            Scalar(length.name, INT64, loop.stop if loop.start == _ZERO else Op("sub", (loop.stop, loop.start), INT64)),
+            Scalar(length.name, INT64, loop.stop if loop.start == ZERO else Op("sub", (loop.stop, loop.start), INT64)),
             Scalar(run.name, INT64, Op("max", (Const(_FEWEST, INT64), elements), INT64)),
-            Scalar(runs.name, INT64, Op("floordiv", (Op("add", (length, Op("sub", (run, _ONE), INT64)), INT64), run), INT64)),
+            Scalar(runs.name, INT64, Op("floordiv", (Op("add", (length, Op("sub", (run, ONE), INT64)), INT64), run), INT64)),
         )
         shape, zero = (*array.shape, runs), Const(0, array.dtype)
         name, called = self.names.fresh(f"{array.name}_of_runs"), array.called or array.name
@@ -229,11 +230,11 @@ class _Counter:
         """The loops with runs side by side, each of which has elements of its own."""
         loop, here, at = self.loop, Ref(_RUN, INT64), Ref(self.names.fresh(self.loop.var), INT64)
         place: Expr = Op("add", (Op("mul", (here, run), INT64), at), INT64)
-        of_loop = place if loop.start == _ZERO else Op("add", (loop.start, place), INT64)
+        of_loop = place if loop.start == ZERO else Op("add", (loop.start, place), INT64)
         own = _of_run(substitute_statements(body, {loop.var: of_loop}), self.array.name, parts.name, here)
         inside = If(Op("lt", (place, length), BOOL), own, (), (), loop.location)
-        made = replace(loop, var=at.name, start=_ZERO, stop=run, body=(inside,))
-        made = replace(loop, var=_RUN, start=_ZERO, stop=runs, body=(made,))
+        made = replace(loop, var=at.name, start=ZERO, stop=run, body=(inside,))
+        made = replace(loop, var=_RUN, start=ZERO, stop=runs, body=(made,))
         for f in reversed(self.path[:-1]):
             made = replace(f, body=(made,))
         return made
@@ -253,10 +254,10 @@ class _Counter:
         )
         total = Op("add", (so_far, added), array.dtype)
         carry = Carry(so_far.name, Load(array.name, index, array.dtype), total, whole.name)
-        made: Stmt = For(number.name, _ZERO, runs, 1, (carry,), body, location=location)
+        made: Stmt = For(number.name, ZERO, runs, 1, (carry,), body, location=location)
         statements: tuple[Stmt, ...] = (made, Store(array.name, index, whole, location))
         for i, extent in reversed(list(zip(index, array.shape, strict=True))):
-            statements = (For(i.name, _ZERO, extent, 1, (), statements, location=location),)
+            statements = (For(i.name, ZERO, extent, 1, (), statements, location=location),)
         return statements[0]
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from weft.loops.accesses import Nested, loops_in
 from weft.loops.automatic.induction import close
 from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array, replaced
-from weft.loops.cells import has_load
 from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import (
     Array,
@@ -28,6 +27,7 @@ from weft.loops.ir import (
     Store,
     bound_names,
     free_names,
+    has_load,
     loaded_arrays,
     statement_exprs,
     walk,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from weft.loops.accesses import Access, collect
 from weft.loops.automatic.branches import split_branches
-from weft.loops.cells import has_load
 from weft.loops.ir import (
     Expr,
     For,
@@ -22,6 +21,7 @@ from weft.loops.ir import (
     Stmt,
     bound_names,
     free_names,
+    has_load,
     statement_exprs,
     substitute,
     substitute_statements,

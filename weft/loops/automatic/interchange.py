@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from weft.loops.affine import Affine, affine
-from weft.loops.cells import has_load, written
-from weft.loops.ir import Expr, For, If, Let, Load, Op, Stmt, free_names, walk_expr
+from weft.loops.cells import written
+from weft.loops.ir import Expr, For, If, Let, Load, Op, Stmt, free_names, has_load, walk_expr
 from weft.loops.names import names_bound_in
 from weft.loops.types import INT64
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from weft.loops.accesses import Nested, collect, loops_in
 from weft.loops.affine import Affine
 from weft.loops.automatic.rewriting import Rewriting, replaced
-from weft.loops.cells import Cell, has_load, subscript_of, written
+from weft.loops.cells import Cell, subscript_of, written
 from weft.loops.faults import Faults
 from weft.loops.ir import (
     Const,
@@ -27,6 +27,7 @@ from weft.loops.ir import (
     Ref,
     Stmt,
     Store,
+    has_load,
     map_statement,
     rewrite,
     statement_exprs,

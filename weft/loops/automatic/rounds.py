@@ -16,14 +16,26 @@ from weft.loops.automatic.residues import independent
 from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array, replaced
 from weft.loops.digits import Digits, digits
 from weft.loops.digits import replaced as replaced_in
-from weft.loops.ir import Const, Expr, For, Function, Op, Ref, Scalar, Stmt, free_names, map_statement, substitute, unchecked
+from weft.loops.ir import (
+    ZERO,
+    Const,
+    Expr,
+    For,
+    Function,
+    Op,
+    Ref,
+    Scalar,
+    Stmt,
+    free_names,
+    map_statement,
+    substitute,
+    unchecked,
+)
 from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import simplify
 from weft.loops.simplify import fold
 from weft.loops.sized import EVERYWHERE
 from weft.loops.types import INT64
-
-_ZERO = Const(0, INT64)
 
 
 def rounds(function: Function, stuck: frozenset[str]) -> Iterator[Rewriting]:
@@ -42,7 +54,7 @@ def _digits(function: Function, nested: Nested) -> Digits | None:
     """The digits of a loop's variable that those of its subscripts name of which the call has told that they are inside."""
     loop = nested.loop
     start, stop = (loop.start, loop.stop) if loop.step > 0 else (_plus(loop.stop, 1), _plus(loop.start, 1))
-    if fold(start) != _ZERO:
+    if fold(start) != ZERO:
         return None
     accesses = collect((loop,), nested.loops, nested.guard)
     asked = {simplify(unchecked(a.index)) for a in function.sized.asked if a.name.endswith(EVERYWHERE)}
@@ -54,7 +66,7 @@ def _digits(function: Function, nested: Nested) -> Digits | None:
     ]
     changing = names_bound_in(nested.loops) | names_bound_in((loop,))
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars if s.type == INT64} - changing
-    upward = replace(loop, start=_ZERO, stop=fold(stop), step=1)
+    upward = replace(loop, start=ZERO, stop=fold(stop), step=1)
     found = digits((upward,), index, fixed)
     own = found[0] if found is not None else ()
     return own[0] if len(own) == 1 and len(own[0].loops) > 1 else None

@@ -14,8 +14,7 @@ from dataclasses import replace
 from weft.loops.accesses import Guard, Nested, loops_in, pairs_in
 from weft.loops.affine import Affine, affine, is_bound
 from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array, replaced
-from weft.loops.cells import has_load
-from weft.loops.ir import Const, Expr, For, Function, Op, Ref, Stmt, free_names
+from weft.loops.ir import Const, Expr, For, Function, Op, Ref, Stmt, free_names, has_load
 from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import simplify
 from weft.loops.polyhedra import Polyhedra

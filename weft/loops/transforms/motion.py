@@ -9,10 +9,10 @@ from weft.loops.accesses import Access, collect
 from weft.loops.ir import Const, Expr, For, Function, If, Let, Load, Op, Stmt, Store, free_names, statement_exprs, walk_expr
 from weft.loops.names import names_bound_in
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.simplify import number
+from weft.loops.simplify import zero
 from weft.loops.transforms.nest import Proposal, around, checked, find_loop, refusal, replaced, sentence
 from weft.loops.transforms.order import Instance, Order, Time
-from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType
+from weft.loops.types import BOOL, FLOAT64, INT64
 from weft.loops.variables import variables
 
 
@@ -75,11 +75,6 @@ def gives_a_value(e: Op) -> bool:
     float64, raise.
     """
     return e.name in _SAFE or (e.type.category == "float" and e.type != FLOAT64)
-
-
-def zero(type_: ScalarType) -> Const:
-    """A value that is never used."""
-    return Const(False, BOOL) if type_ == BOOL else number(0, type_)
 
 
 def _named(function: Function, order: Order, loop: For, name: str, what: str) -> Let | Store:

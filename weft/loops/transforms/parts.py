@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from weft.errors import InapplicableTransform
 from weft.loops.affine import affine
-from weft.loops.cells import has_load
 from weft.loops.ir import (
     Array,
     Const,
@@ -24,6 +23,7 @@ from weft.loops.ir import (
     Store,
     bound_names,
     free_names,
+    has_load,
     map_statement,
     rewrite,
     statement_exprs,

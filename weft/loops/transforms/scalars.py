@@ -7,7 +7,6 @@ from dataclasses import replace
 from weft.errors import InapplicableTransform
 from weft.loops.accesses import collect
 from weft.loops.automatic.induction import close_one
-from weft.loops.cells import has_load
 from weft.loops.ir import (
     Const,
     Expr,
@@ -21,13 +20,15 @@ from weft.loops.ir import (
     Stmt,
     Store,
     free_names,
+    has_load,
     map_statement,
     statement_exprs,
     walk,
 )
 from weft.loops.names import Names
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.transforms.motion import may_fail, zero
+from weft.loops.simplify import zero
+from weft.loops.transforms.motion import may_fail
 from weft.loops.transforms.nest import Proposal, around, loaded_by, replaced, stored_in
 from weft.loops.transforms.order import Order
 from weft.loops.types import BOOL

@@ -9,11 +9,12 @@ from weft.errors import InapplicableTransform
 from weft.loops.accesses import loops_in
 from weft.loops.algebra.elements import Elements, elements
 from weft.loops.algebra.flow import Flow
-from weft.loops.algebra.linear import TRUE, both, choice, either
+from weft.loops.algebra.linear import both, choice, either
 from weft.loops.algebra.recurrences import match_updates
 from weft.loops.algebra.table import AFFINE, ALGEBRAS, SELECT, words
 from weft.loops.analyze import conflicts
 from weft.loops.ir import (
+    TRUE,
     Array,
     Carry,
     Const,

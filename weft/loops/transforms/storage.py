@@ -12,12 +12,12 @@ from weft.loops.accesses import collect, rewrite_loads
 from weft.loops.affine import is_bound
 from weft.loops.automatic.renaming import old_values_kept
 from weft.loops.ir import (
+    ZERO,
     Array,
     Const,
     Expr,
     For,
     Function,
-    If,
     Let,
     Load,
     Op,
@@ -25,6 +25,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     bodies,
+    bound_scalars,
     map_statement,
     rewrite,
     walk,
@@ -37,8 +38,6 @@ from weft.loops.transforms.nest import Header, Proposal, around, find_loop, refu
 from weft.loops.transforms.order import Order
 from weft.loops.types import INT64, ScalarType
 from weft.loops.variables import variables
-
-_ZERO = Const(0, INT64)
 
 
 def expand(function: Function, name: str, loops: Sequence[str]) -> Proposal:
@@ -77,7 +76,7 @@ def _place(function: Function, loop: For, what: str) -> tuple[Expr, Expr]:
     if abs(loop.step) != 1:
         length = Op("floordiv", (Op("add", (length, Const(abs(loop.step) - 1, INT64)), INT64), step), INT64)
         passed = Op("floordiv", (passed, step), INT64)
-    return Op("max", (simplify(length), _ZERO), INT64), simplify(passed)
+    return Op("max", (simplify(length), ZERO), INT64), simplify(passed)
 
 
 def _expanded_scalar(
@@ -85,7 +84,7 @@ def _expanded_scalar(
 ) -> Proposal:
     shown = variables(function)
     inner = loops[-1]
-    made = [(k, n, t) for k, s in enumerate(inner.body) for n, t in _bound(s) if shown[n] == name]
+    made = [(k, n, t) for k, s in enumerate(inner.body) for n, t in bound_scalars(s) if shown[n] == name]
     if not made:
         carried = any(shown[c.name] == name for c in inner.carries)
         why = f"the loop over {inner.var} carries it: an iteration starts with what the one before left" if carried else (
@@ -129,18 +128,6 @@ def _expanded_scalar(
 
 def _array(names: Names, base: str, type_: ScalarType, shape: tuple[Expr, ...], location: object) -> Array:
     return Array(names.fresh(base), type_, shape, "local", location=location)  # type: ignore[arg-type]
-
-
-def _bound(stmt: Stmt) -> list[tuple[str, ScalarType]]:
-    """The scalars that a statement gives values, with their types."""
-    match stmt:
-        case Let(name=name, value=value):
-            return [(name, value.type)]
-        case For(carries=carries):
-            return [(c.result, c.type) for c in carries]
-        case If(merges=merges):
-            return [(m.name, m.type) for m in merges]
-    return []
 
 
 def _uses_of(loads: dict[str, Expr]) -> Callable[[Stmt], Stmt]:
