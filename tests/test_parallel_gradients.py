@@ -11,9 +11,9 @@ import weft
 from tests.gradients import examined_gradient
 from tests.test_segments import same
 from weft.compiler import unused
+from weft.loops.intervals import bounds, farthest_apart
 from weft.loops.ir import Const, Op, Ref
 from weft.loops.preimages import course, first_reaching
-from weft.loops.steps import bounds, farthest_apart
 from weft.loops.types import INT64
 from weft.plan.threads import ThreadPlan
 from weft.pytorch.inspection import sources

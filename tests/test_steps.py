@@ -25,8 +25,8 @@ from tests.kernels_of_steps import (
 from weft.compiler import Launch, planning
 from weft.compiler.points import most_points
 from weft.loops.affine import evaluate
+from weft.loops.intervals import bounds, farthest_apart
 from weft.loops.ir import Const, Op, Ref
-from weft.loops.steps import bounds, farthest_apart
 from weft.loops.types import INT64
 from weft.plan.fold import FoldPlan
 from weft.plan.threads import ThreadPlan

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from weft.compiler.launch import Launch
 from weft.compiler.points import most_points
 from weft.emit import entries
+from weft.loops.intervals import Ranges, bounds
 from weft.loops.ir import For, Stmt, bodies, free_names, walk
-from weft.loops.steps import Ranges, bounds
 from weft.loops.wavefronts import points_of
 from weft.plan.arguments import Facts, subscripts
 from weft.plan.chain import ChainPlan

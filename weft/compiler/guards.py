@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.loops.affine import affine, evaluate
+from weft.loops.intervals import Ranges
 from weft.loops.ir import Const, Expr, Op, free_names, rewrite, walk_expr
-from weft.loops.steps import Ranges
 from weft.loops.types import INT64
 
 

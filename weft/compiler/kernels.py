@@ -20,9 +20,9 @@ from weft.graph.state_scans import StateScans
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Read
 from weft.loops.algebra.table import LINEAR
+from weft.loops.intervals import Ranges, bounds
 from weft.loops.ir import For, Function, free_names
 from weft.loops.schedule import Nest
-from weft.loops.steps import Ranges, bounds
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays
 from weft.plan.chain import PARTS_BLOCK, ChainPlan, chain_boxes, looked_at, parts_of, pieces_of, plan_chain, turns_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from weft.compiler.analysis import Analysis
 from weft.compiler.guards import Guard
+from weft.loops.intervals import Ranges
 from weft.loops.schedule import Axis, Nest
-from weft.loops.steps import Ranges
 from weft.loops.types import ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.block import BlockPlan

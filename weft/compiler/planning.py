@@ -18,9 +18,9 @@ from weft.compiler.tuned import leaning_of
 from weft.graph.tile import TileGraph
 from weft.graph.two_steps import is_product
 from weft.loops.affine import affine
+from weft.loops.intervals import bounds
 from weft.loops.ir import free_names, trapping
 from weft.loops.schedule import Axis
-from weft.loops.steps import bounds
 from weft.plan.chain import ChainPlan
 from weft.plan.facts import Geometry
 from weft.plan.fold import FoldPlan
@@ -92,8 +92,8 @@ def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> 
     apart = repeated(where.analysis, nest)
     found = [shared_launches(where, whole[0], names)] if alone else []
     inside = replace(where, leaning=PLANNED) if leaning.apart else where
-    found.append(None if apart is None else _repeated_launches(apart, inside, names, depth - 1))
-    found += [] if (own := skewed(where.analysis, nest)) is None else [_repeated_launches(own, inside, names, depth - 1)]
+    found.append(None if apart is None else _repeated_launches(apart, inside, nest, names, depth - 1))
+    found += [] if (own := skewed(where.analysis, nest)) is None else [_repeated_launches(own, inside, nest, names, depth - 1)]
     costs = [(seconds_of(own, names, where.ranges), own) for own in found if own is not None]
     least, best = min(costs, key=lambda cost: cost[0], default=(math.inf, whole))
     gain = CHAIN_GAIN if chained else GAIN if any(one.steps != where.steps for one in best) else ONCE_GAIN
@@ -114,7 +114,7 @@ def _of_several_products(analysis: Analysis, nest: int, whole: tuple[Launch, ...
 
 
 def _repeated_launches(
-    apart: Repeated, where: Where, names: Mapping[str, int], depth: int
+    apart: Repeated, where: Where, nest: int, names: Mapping[str, int], depth: int
 ) -> tuple[Launch, ...] | None:
     """The launches of the parts of a nest; None where what they need is not known before they run."""
     out: list[Launch] = []

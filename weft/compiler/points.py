@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from weft.loops.intervals import Ranges, bounds, farthest_apart
 from weft.loops.ir import Array, Expr
 from weft.loops.schedule import Axis
-from weft.loops.steps import Ranges, bounds, farthest_apart
 from weft.plan.facts import Geometry
 
 

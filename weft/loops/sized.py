@@ -11,11 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from weft.loops.accesses import Guard, rewrite_loads
-from weft.loops.affine import Affine, affine, is_bound
-from weft.loops.conditions import MIRRORED, OPPOSITE, comparisons
+from weft.loops.affine import affine, is_bound
+from weft.loops.intervals import Intervals, NeverRuns, Untold, is_counted
 from weft.loops.ir import (
     Asked,
-    Check,
     Const,
     Expr,
     For,
@@ -42,12 +41,6 @@ from weft.loops.types import BOOL, INT64
 
 # Nodes of an expression whose names are written out; what is larger is not looked at.
 _LARGEST = 200
-# Integers that a call computes with stay so far from 64 bits.
-_MOST = 1 << 62
-_ARITHMETIC = frozenset({"add", "sub", "mul", "neg", "abs", "min", "max", "floordiv", "mod"})
-_COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-_LOGIC = frozenset({"and", "or", "not"})
-_FITS = {"fits_add": "add", "fits_sub": "sub", "fits_mul": "mul"}
 
 
 # After the name of a subscript that is inside in all iterations of the loops around it, whatever the conditions.
@@ -147,7 +140,7 @@ class _Writer:
 
     def written_out(self, e: Expr) -> Expr | None:
         """An integer, or a condition on integers, over sizes and variables of loops; None where data decide it."""
-        if free_arrays(e) or not free_names(e) <= self.known.keys() or not _is_counted(e):
+        if free_arrays(e) or not free_names(e) <= self.known.keys() or not is_counted(e):
             return None
         out = substitute(e, self.known)
         return out if sum(1 for _ in walk_expr(out)) <= _LARGEST else None
@@ -270,32 +263,7 @@ class _Writer:
         return tuple(out)
 
 
-def _is_counted(e: Expr) -> bool:
-    """Whether intervals say something of an integer expression, or of a condition on integers."""
-    match e:
-        case Const() | Ref():
-            return e.type in (INT64, BOOL)
-        case Check(args=(value, condition)):
-            return _is_counted(value) and _is_counted(condition)
-        case Op(name="where", args=(condition, then, orelse)):
-            return e.type == INT64 and all(map(_is_counted, (condition, then, orelse)))
-        case Op(name=name, args=args) if name in _COMPARISONS | _FITS.keys():
-            return all(a.type == INT64 and _is_counted(a) for a in args)
-        case Op(name=name, args=args) if name in _LOGIC:
-            return all(map(_is_counted, args))
-        case Op(name=name, args=args) if name in _ARITHMETIC:
-            return e.type == INT64 and all(map(_is_counted, args))
-    return False
-
-
 # ---------------------------------------------------------------- a call
-
-Interval = tuple[int, int]
-
-
-class Untold(Exception):  # noqa: N818 - it is no error: a check stays
-    """Intervals do not show something."""
-
 
 def untold(found: Sized | None, extents: Mapping[str, int]) -> frozenset[str]:
     """What the sizes of a call do not show of what is asked, by name. extents: the values of sizes and integers."""
@@ -304,7 +272,7 @@ def untold(found: Sized | None, extents: Mapping[str, int]) -> frozenset[str]:
 
 def _shows(asked: Asked, names: Mapping[str, int]) -> bool:
     try:
-        ranges = Ranges(names)
+        ranges = Intervals(names)
         for loop in asked.loops:
             ranges.open(loop)
         for condition, holds in asked.guard:
@@ -318,169 +286,3 @@ def _shows(asked: Asked, names: Mapping[str, int]) -> bool:
         return asked.extent is None or (low >= 0 and high < ranges.of(asked.extent)[0])
     except Untold:
         return False
-
-
-class NeverRuns(Exception):  # noqa: N818 - nor is this
-    """No iteration gets there."""
-
-
-class Ranges:
-    """Intervals of integers over names with values and variables of loops."""
-
-    def __init__(self, names: Mapping[str, int]) -> None:
-        self.known: dict[str, Interval] = {n: (int(v), int(v)) for n, v in names.items() if isinstance(v, int)}
-        self.assumed: dict[Expr, Interval] = {}  # of what is more than a name
-
-    def open(self, loop: For) -> None:
-        """Give a loop's variable its range. Raises NeverRuns."""
-        starts, stops = self.of(loop.start), self.of(loop.stop)
-        low, high = (starts[0], stops[1] - 1) if loop.step > 0 else (stops[0] + 1, starts[1])
-        if low > high:
-            raise NeverRuns
-        self.known[loop.var] = low, high
-
-    def assume(self, condition: Expr, holds: bool) -> None:
-        """Narrow the ranges of names to where a condition holds, or does not. Raises NeverRuns where it never does."""
-        for c in comparisons(condition, holds).all:
-            a, b = c.args
-            try:
-                self._narrow(c.name, a, b)
-                self._narrow(MIRRORED[c.name], b, a)
-            except Untold:
-                continue
-
-    def _narrow(self, name: str, left: Expr, right: Expr) -> None:
-        """`left name right` for a sum on the left: each of its names, given the rest."""
-        form, other = affine(left), self.of(right)
-        if form is None:
-            self.assumed[left] = _narrowed(name, self.of(left), other)
-            return
-        if len(form.terms) > 1:
-            alone = Affine(form.terms, 0).expr()
-            self.assumed[alone] = _narrowed(name, self.of(alone), (other[0] - form.constant, other[1] - form.constant))
-        for var, factor in form.terms:
-            if var not in self.known or abs(factor) != 1:
-                continue
-            rest = self.of((form + affine(Ref(var, INT64)) * -factor).expr())  # type: ignore[operator]
-            # factor * var lies in [other - rest] by the comparison
-            low, high = other[0] - rest[1], other[1] - rest[0]
-            own = name if factor > 0 else MIRRORED[name]
-            low, high = (low, high) if factor > 0 else (-high, -low)
-            self.known[var] = _narrowed(own, self.known[var], (low, high))
-
-    def of(self, e: Expr) -> Interval:
-        """The range of an integer; of a condition, of 0 and 1. Raises Untold where it is not known, or where what it checks, or
-        a divisor above 0, is not shown.
-        """
-        low, high = self.assumed.get(e) or self._of(e)
-        if not -_MOST < low <= high < _MOST:
-            raise Untold
-        return low, high
-
-    def _of(self, e: Expr) -> Interval:
-        match e:
-            case Const(value=value, type=type_) if type_ in (INT64, BOOL):
-                return int(value), int(value)
-            case Ref(name=name):
-                if name not in self.known:
-                    raise Untold
-                return self.known[name]
-            case Check(args=(value, condition)):
-                if self.of(condition) != (1, 1):
-                    raise Untold
-                return self.of(value)
-            case Op(name="where", args=(condition, *sides)):
-                return self._choice(condition, sides)
-            case Op(name=name, args=(a, b)) if name in _COMPARISONS:
-                return self._compared(name, self.of(a), self.of(b))
-            case Op(name=name, args=args) if name in _FITS:
-                self.of(Op(_FITS[name], args, INT64))
-                return 1, 1
-            case Op(name="not", args=(a,)):
-                low, high = self.of(a)
-                return 1 - high, 1 - low
-            case Op(name="and" | "or" as name, args=(a, b)):
-                (a0, a1), (b0, b1) = self.of(a), self.of(b)
-                return (min(a0, b0), min(a1, b1)) if name == "and" else (max(a0, b0), max(a1, b1))
-            case Op(name="add" | "sub" | "mul" | "neg") if (form := affine(e)) is not None:  # a name that occurs twice is one
-                alone = self.assumed.get(Affine(form.terms, 0).expr())
-                ends = [sorted(c * end for end in self.of(Ref(n, INT64))) for n, c in form.terms]
-                low, high = alone or (sum(own[0] for own in ends), sum(own[1] for own in ends))
-                return form.constant + low, form.constant + high
-            case Op(name=name, args=args):
-                return _applied(name, [self.of(a) for a in args])
-        raise Untold
-
-    def _choice(self, condition: Expr, sides: list[Expr]) -> Interval:
-        found = []
-        for holds, side in zip((True, False), sides, strict=True):
-            here = Ranges({})
-            here.known, here.assumed = dict(self.known), dict(self.assumed)
-            try:
-                here.assume(condition, holds)
-                if here.of(condition) == (not holds, not holds):
-                    continue
-            except NeverRuns:
-                continue
-            found.append(here.of(side))
-        if not found:
-            raise Untold
-        return min(low for low, _ in found), max(high for _, high in found)
-
-    @staticmethod
-    def _compared(name: str, a: Interval, b: Interval) -> Interval:
-        match name:
-            case "lt":
-                return int(a[1] < b[0]), int(a[0] < b[1])
-            case "le":
-                return int(a[1] <= b[0]), int(a[0] <= b[1])
-            case "eq":
-                return int(a[0] == a[1] == b[0] == b[1]), int(a[0] <= b[1] and b[0] <= a[1])
-        low, high = Ranges._compared(OPPOSITE[name], a, b)
-        return 1 - high, 1 - low
-
-
-def _narrowed(name: str, own: Interval, other: Interval) -> Interval:
-    """The part of a range where a comparison with some number of another one holds. Raises NeverRuns where there is none."""
-    (first, last), (low, high) = own, other
-    match name:
-        case "lt":
-            last = min(last, high - 1)
-        case "le":
-            last = min(last, high)
-        case "gt":
-            first = max(first, low + 1)
-        case "ge":
-            first = max(first, low)
-        case "eq":
-            first, last = max(first, low), min(last, high)
-    if first > last:
-        raise NeverRuns
-    return first, last
-
-
-def _applied(name: str, args: list[Interval]) -> Interval:
-    match name, args:
-        case "neg", [(a0, a1)]:
-            return -a1, -a0
-        case "abs", [(a0, a1)]:
-            return 0 if a0 <= 0 <= a1 else min(abs(a0), abs(a1)), max(abs(a0), abs(a1))
-        case "add", [(a0, a1), (b0, b1)]:
-            return a0 + b0, a1 + b1
-        case "sub", [(a0, a1), (b0, b1)]:
-            return a0 - b1, a1 - b0
-        case "mul", [(a0, a1), (b0, b1)]:
-            ends = a0 * b0, a0 * b1, a1 * b0, a1 * b1
-            return min(ends), max(ends)
-        case "min", [(a0, a1), (b0, b1)]:
-            return min(a0, b0), min(a1, b1)
-        case "max", [(a0, a1), (b0, b1)]:
-            return max(a0, b0), max(a1, b1)
-        case "floordiv", [(a0, a1), (b0, b1)] if b0 > 0:
-            return min(a0 // b0, a0 // b1), max(a1 // b0, a1 // b1)
-        case "mod", [(a0, a1), (b0, b1)] if b0 > 0:
-            if b0 == b1 and a0 // b0 == a1 // b0:
-                return a0 % b0, a1 % b0
-            return 0, min(b1 - 1, a1) if a0 >= 0 else b1 - 1
-    raise Untold
-

@@ -12,8 +12,8 @@ from weft.graph.chains import Chain, by_rows
 from weft.graph.pages import Pages
 from weft.graph.products import Operand, Products, exact_type
 from weft.graph.tile import Map, Read, names_of
+from weft.loops.intervals import bounds
 from weft.loops.ir import ZERO, Expr, Function, Ref, free_names, substitute
-from weft.loops.steps import bounds
 from weft.loops.types import FLOAT32, FLOAT64, INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box

@@ -9,8 +9,8 @@ from weft.graph.even import Box
 from weft.graph.tile import Axis
 from weft.loops.accesses import counted_from_end
 from weft.loops.affine import affine, evaluate
+from weft.loops.intervals import bounds, farthest_apart
 from weft.loops.ir import Expr, Function, Op, Ref, free_names
-from weft.loops.steps import bounds, farthest_apart
 from weft.loops.types import INT64
 from weft.plan.facts import Geometry
 

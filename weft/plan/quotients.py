@@ -11,8 +11,8 @@ from weft.graph.scans import Scanned
 from weft.graph.state_scans import StateScans
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Axis, Map, Value, Write, uses, uses_of_write
+from weft.loops.intervals import Intervals, NeverRuns, Untold
 from weft.loops.ir import Expr, For, If, Let, Op, Stmt, statement_exprs, walk_expr
-from weft.loops.sized import NeverRuns, Ranges, Untold
 from weft.loops.types import INT64
 
 _UNSIGNED, _SIGNED = (0, (1 << 32) - 1), (-(1 << 31), (1 << 31) - 1)
@@ -80,20 +80,20 @@ def _parts(graph: Graph) -> Iterator[tuple[Iterable[Axis], tuple[Value, ...], tu
             yield graph.axes.values(), graph.values, graph.writes
 
 
-def _started(names: Mapping[str, int], loops: Mapping[str, tuple[int, int]]) -> Ranges:
-    ranges = Ranges(names)
+def _started(names: Mapping[str, int], loops: Mapping[str, tuple[int, int]]) -> Intervals:
+    ranges = Intervals(names)
     ranges.known |= loops
     return ranges
 
 
-def _open(ranges: Ranges, loop: For) -> None:
+def _open(ranges: Intervals, loop: For) -> None:
     try:
         ranges.open(loop)
     except Untold:
         ranges.known.pop(loop.var, None)
 
 
-def _bind(ranges: Ranges, name: str, value: Expr) -> None:
+def _bind(ranges: Intervals, name: str, value: Expr) -> None:
     try:
         if value.type == INT64:
             ranges.known[name] = ranges.of(value)
@@ -101,7 +101,7 @@ def _bind(ranges: Ranges, name: str, value: Expr) -> None:
         return
 
 
-def _short(exprs: Iterable[Expr], ranges: Ranges) -> dict[Expr, str]:
+def _short(exprs: Iterable[Expr], ranges: Intervals) -> dict[Expr, str]:
     found: dict[Expr, str] = {}
     for top in exprs:
         for e in walk_expr(top):
