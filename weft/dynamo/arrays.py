@@ -7,19 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
-from weft.dynamo.operators import (
-    FOLDS,
-    HALVES,
-    PRODUCTS,
-    SCANS,
-    base,
-    dtype_of,
-    is_constant,
-    meta,
-    name_of,
-    opmath,
-    shape_of,
-)
+from weft.dynamo.operators import FOLDS, HALVES, PRODUCTS, SCANS, base, dtype_of, is_constant, meta, name_of, opmath, shape_of
 from weft.dynamo.sizes import order
 from weft.dynamo.terms import Subscripts
 

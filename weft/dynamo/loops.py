@@ -18,17 +18,7 @@ from torch import fx
 from weft.dynamo.arrays import DEVICE, Arrays, Item, constant, memory_order, nodes_in, parts_of, stored_dtype
 from weft.dynamo.dimensions import Dimensions
 from weft.dynamo.nest import INDENT, Nest
-from weft.dynamo.operators import (
-    HALVES,
-    PRODUCTS,
-    arguments,
-    dtype_of,
-    factors,
-    meta,
-    name_of,
-    root,
-    shape_of,
-)
+from weft.dynamo.operators import HALVES, PRODUCTS, arguments, dtype_of, factors, meta, name_of, root, shape_of
 from weft.dynamo.sizes import Size, product, size, sizes, symbols, text, tight
 
 

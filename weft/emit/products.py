@@ -27,17 +27,7 @@ from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.fold import PACKET_BYTES, WARP
 from weft.plan.merged import told_apart
-from weft.plan.product import (
-    LINE_PAD,
-    RUN,
-    WORD,
-    ProductPlan,
-    Staged,
-    made_of,
-    operand_reads,
-    packed_type,
-    result_reads,
-)
+from weft.plan.product import LINE_PAD, RUN, WORD, ProductPlan, Staged, made_of, operand_reads, packed_type, result_reads
 
 # Points that are folded for a result by itself whose loads are in flight.
 ENDING_UNROLL = 16

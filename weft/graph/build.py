@@ -20,16 +20,7 @@ from weft.graph.reading import Reader, chosen
 from weft.graph.relative import related
 from weft.graph.states import pattern
 from weft.graph.tidy import Notes, tidied
-from weft.graph.tile import (
-    LAST,
-    Map,
-    Read,
-    TileGraph,
-    Write,
-    access_of,
-    injective,
-    overtaken,
-)
+from weft.graph.tile import LAST, Map, Read, TileGraph, Write, access_of, injective, overtaken
 from weft.loops.accesses import Access
 from weft.loops.affine import affine
 from weft.loops.algebra.accumulation import accumulated

@@ -7,28 +7,10 @@ from dataclasses import dataclass, field
 
 from weft.errors import Location
 from weft.graph.axes import Axes
-from weft.graph.tile import (
-    Axis,
-    Map,
-    Moved,
-    NotTiles,
-    Read,
-    Scan,
-    Value,
-)
+from weft.graph.tile import Axis, Map, Moved, NotTiles, Read, Scan, Value
 from weft.loops.accesses import Access, collect, loops_in
 from weft.loops.affine import affine
-from weft.loops.ir import (
-    Array,
-    Const,
-    Expr,
-    For,
-    Ref,
-    Store,
-    free_names,
-    walk,
-    walk_expr,
-)
+from weft.loops.ir import Array, Const, Expr, For, Ref, Store, free_names, walk, walk_expr
 from weft.loops.names import Names, names_bound_in
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.rounding import Rounding

@@ -11,16 +11,7 @@ from weft.graph.copies import Copies
 from weft.graph.draft import Draft
 from weft.graph.places import Meeting, Place, Untold, all_of, meeting
 from weft.loops.algebra.linear import negation
-from weft.loops.ir import (
-    Check,
-    Const,
-    Expr,
-    Load,
-    Op,
-    Ref,
-    operands,
-    with_operands,
-)
+from weft.loops.ir import Check, Const, Expr, Load, Op, Ref, operands, with_operands
 from weft.loops.types import BOOL, INT64, ScalarType
 
 

@@ -14,16 +14,7 @@ from dataclasses import dataclass, replace
 
 from weft.language.arithmetic import of_each_kind, operate
 from weft.language.builder import Builder, Loop
-from weft.language.kinds import (
-    KindMatters,
-    choice,
-    converted,
-    expressions_of,
-    has_doubles,
-    one_of_each_kind,
-    plain,
-    storable,
-)
+from weft.language.kinds import KindMatters, choice, converted, expressions_of, has_doubles, one_of_each_kind, plain, storable
 from weft.language.values import Mixed, Scalar
 from weft.loops.affine import affine
 from weft.loops.faults import OVERFLOW, fails_as_it_runs, leaves_64_bits, may_fail
@@ -54,18 +45,7 @@ from weft.loops.ir import (
     with_operands,
 )
 from weft.loops.show import show_expr
-from weft.loops.types import (
-    BFLOAT16,
-    BOOL,
-    FLOAT8_E4M3FN,
-    FLOAT8_E5M2,
-    FLOAT16,
-    FLOAT32,
-    FLOAT64,
-    INT64,
-    ScalarType,
-    Typed,
-)
+from weft.loops.types import BFLOAT16, BOOL, FLOAT8_E4M3FN, FLOAT8_E5M2, FLOAT16, FLOAT32, FLOAT64, INT64, ScalarType, Typed
 
 Span = tuple[int, int]
 LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1

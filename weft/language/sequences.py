@@ -7,18 +7,7 @@ from functools import reduce
 from weft.errors import ShapeMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import slices, tensors
 from weft.language.builder import Builder
-from weft.language.values import (
-    Computed,
-    Range,
-    Sequence,
-    Tuple,
-    Value,
-    View,
-    describe,
-    difference,
-    integer,
-    tidy,
-)
+from weft.language.values import Computed, Range, Sequence, Tuple, Value, View, describe, difference, integer, tidy
 from weft.loops.ir import ONE, Const, Equality, Expr, Op, Ref, free_names, has_load
 from weft.loops.types import INT64
 

@@ -9,19 +9,7 @@ from weft.language import bounds, parts
 from weft.language.builder import Builder
 from weft.language.checks import position
 from weft.language.kinds import converted, kinds_of
-from weft.language.values import (
-    Scalar,
-    Static,
-    Tensor,
-    Tuple,
-    Value,
-    View,
-    describe,
-    difference,
-    place,
-    select,
-    tidy,
-)
+from weft.language.values import Scalar, Static, Tensor, Tuple, Value, View, describe, difference, place, select, tidy
 from weft.loops.ir import ONE, ZERO, Const, Expr, Op
 from weft.loops.types import BOOL, INT64, UINT8
 

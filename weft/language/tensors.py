@@ -12,19 +12,7 @@ from weft.language import arithmetic, bounds, checks
 from weft.language.arithmetic import as_type, operate
 from weft.language.builder import Builder, apart
 from weft.language.kinds import cast, converted, leaves, low_and_high, storable
-from weft.language.values import (
-    Alias,
-    Computed,
-    Scalar,
-    Tensor,
-    Value,
-    View,
-    describe,
-    number,
-    place,
-    places,
-    select,
-)
+from weft.language.values import Alias, Computed, Scalar, Tensor, Value, View, describe, number, place, places, select
 from weft.loops.ir import ONE, ZERO, Carry, Const, Expr, Ref, Stmt, Store, statement_exprs, walk, walk_expr
 from weft.loops.ir import Load as LoadExpr
 from weft.loops.types import BOOL, INT64, UINT8, ScalarType, Typed

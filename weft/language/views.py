@@ -8,17 +8,7 @@ from weft.errors import TypeMismatch, UnsupportedSyntax
 from weft.language import shapes, slices, tensors
 from weft.language.arguments import Arguments, dimension, size_of, static_int
 from weft.language.builder import Builder
-from weft.language.values import (
-    Computed,
-    Static,
-    Tuple,
-    Value,
-    View,
-    describe,
-    integer,
-    number,
-    tidy,
-)
+from weft.language.values import Computed, Static, Tuple, Value, View, describe, integer, number, tidy
 from weft.loops.ir import ONE, ZERO, Const, Expr, Op
 from weft.loops.types import INT64
 

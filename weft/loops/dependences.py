@@ -15,21 +15,7 @@ from typing import Literal
 from weft.errors import Location
 from weft.loops.accesses import Access, Guard, collect
 from weft.loops.affine import affine
-from weft.loops.ir import (
-    Carry,
-    Expr,
-    For,
-    Function,
-    If,
-    Let,
-    Merge,
-    Stmt,
-    Store,
-    free_names,
-    has_load,
-    statement_exprs,
-    walk,
-)
+from weft.loops.ir import Carry, Expr, For, Function, If, Let, Merge, Stmt, Store, free_names, has_load, statement_exprs, walk
 from weft.loops.normalize import fold_subscripts
 from weft.loops.polyhedra import Relation, Relations, Touch, Witness
 from weft.loops.show import show_expr, user_names

@@ -13,18 +13,7 @@ from typing import TypeVar
 
 from weft.loops.accesses import Access, collect, counted_from_end, unknown_ranges
 from weft.loops.affine import Affine, affine
-from weft.loops.ir import (
-    ZERO,
-    Expr,
-    Function,
-    If,
-    Load,
-    Op,
-    Stmt,
-    Store,
-    map_statement,
-    rewrite,
-)
+from weft.loops.ir import ZERO, Expr, Function, If, Load, Op, Stmt, Store, map_statement, rewrite
 from weft.loops.normalize import fold_index_arithmetic
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.schedule import Wrapped

@@ -41,15 +41,7 @@ from weft.compiler import (
 )
 from weft.compiler import launches as plan_launches
 from weft.compiler.boxes import tensor_map
-from weft.errors import (
-    DeviceMismatch,
-    NumberOverflow,
-    OutOfRange,
-    OverlapError,
-    ShapeMismatch,
-    TypeMismatch,
-    UnsupportedSyntax,
-)
+from weft.errors import DeviceMismatch, NumberOverflow, OutOfRange, OverlapError, ShapeMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import ArgumentType, Signature, TensorType
 from weft.loops.affine import Affine, affine, evaluate
 from weft.loops.faults import Faults
