@@ -12,7 +12,7 @@ from weft.compiler import Workspace, intermediates, layouts, workspace_of
 from weft.loops.ir import Array, Const, Function
 from weft.loops.types import FLOAT32, INT64
 from weft.plan.facts import Geometry
-from weft.pytorch import call as calls
+from weft.pytorch.call import plans as calls
 from weft.pytorch.inspection import examine
 from weft.pytorch.simulated import simulate_call
 

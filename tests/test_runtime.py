@@ -30,7 +30,8 @@ from weft.errors import CompileError, DeviceMismatch, LaunchError, OutOfRange, W
 from weft.loops.types import FLOAT32
 from weft.plan.facts import Geometry
 from weft.plan.memory import Placement
-from weft.pytorch.quick import MISS, Seen, quick_call
+from weft.pytorch.quick import MISS, Seen
+from weft.pytorch.quick_calls import Prepared
 from weft.runtime import cache, cuda, host, nvrtc, precompiled, steps
 from weft.runtime.collection import uncollected
 from weft.runtime.include import resolve
@@ -849,7 +850,7 @@ def test_a_call_that_fails_halfway_is_not_run_again(stand_in: StandIn) -> None:
     arrays = [SimpleNamespace(name=name, role="inout") for name in ("x", "y")]
     function = SimpleNamespace(name="ping_pong", parameters=("x", "y"), arrays=arrays, results=())
     launches = [(launcher.launch, given, launcher.parts()) for given in (("x", "y"), ("y", "x"))]
-    call = quick_call(function, (), {}, launches, torch.device("cpu"), Seen((x, y)))  # type: ignore[arg-type]
+    call = Prepared(function, (), {}, launches, torch.device("cpu")).quick(Seen((x, y)))  # type: ignore[arg-type]
     start = x.clone()
     assert call(x, y) is None
     torch.testing.assert_close(x, 2 * (2 * start + 1) + 1)
@@ -869,7 +870,7 @@ def test_quick_calls_give_maps_the_addresses_of_their_tensors(stand_in: StandIn)
     arrays = [SimpleNamespace(name="x", role="input"), SimpleNamespace(name="y", role="inout")]
     function = SimpleNamespace(name="axpb", parameters=("x", "y"), arrays=arrays, results=())
     launches = [(launcher.launch, ("x", "y"), launcher.parts())]
-    call = quick_call(function, (), {}, launches, torch.device("cpu"), Seen((x, y)))  # type: ignore[arg-type]
+    call = Prepared(function, (), {}, launches, torch.device("cpu")).quick(Seen((x, y)))  # type: ignore[arg-type]
     stand_in.set("maps", 2)
     for tensor in (x, z):
         assert call(tensor, y) is None
@@ -887,14 +888,14 @@ def test_quick_calls_put_intermediates_into_one_allocation(
 ) -> None:
     """x -> a -> b -> y, where some of b is cleared in between."""
     if not is_compiled:
-        monkeypatch.setattr("weft.pytorch.quick._compiled", lambda *args: None)
+        monkeypatch.setattr("weft.pytorch.quick_calls._Call.compiled", lambda self: None)
     made: list[torch.Tensor] = []
 
     def empty(*args: Any) -> torch.Tensor:
         made.append(torch.empty_strided(args[0], args[1], dtype=args[2]))
         return made[-1]
 
-    monkeypatch.setattr("weft.pytorch.quick.eager_allocator", lambda device: (empty, False))
+    monkeypatch.setattr("weft.pytorch.quick_calls.eager_allocator", lambda device: (empty, False))
     boxes = [cuda.GivenMap(0, lambda address: address.to_bytes(8, "little") * 16)]
     launcher = cuda.Launcher(stand_in.handle(), (1, 1, 1), (32, 1, 1), 0, axpb_slots(8), boxes=boxes)
     clear = cuda.Clearer(stand_in.driver, 0, 16)
@@ -906,8 +907,8 @@ def test_quick_calls_put_intermediates_into_one_allocation(
     )
     shared = Workspace((), Placement({"a": 256, "b": 512}, 1024, 1024, 1024, True))
     x, geometry = torch.randn(8), {"y": Geometry(FLOAT32, (8,), (1,), 0)}
-    given: Any = (function, [y], geometry, launches, torch.device("cpu"), Seen((x,)))
-    call = quick_call(*given, shared=shared)
+    given: Any = (function, [y], geometry, launches, torch.device("cpu"))
+    call = Prepared(*given, shared=shared).quick(Seen((x,)))
     stand_in.set("maps", 1)
     found = call(x)
     want = 2 * (2 * x + 1) + 1
