@@ -135,6 +135,7 @@ def _at_once(scheduled: Schedule, lowered: Sequence[Lowered]) -> Iterator[tuple[
 
 
 def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:
+    """What a nest is to the planners, the first of these that it is; else why it is none, and what it may be besides."""
     if nest.rare:
         return Lowered()
     graph, sizes = _graph_of(schedule, nest), {s.name for s in schedule.function.sizes}

@@ -191,6 +191,7 @@ def apart(where: Where, analysis: Analysis, names: Mapping[str, int], launches: 
 
 
 def launch_of(where: Where, first: int, analysis: Analysis, plan: BlockPlan, names: Mapping[str, int]) -> Launch:
+    """The one launch of nests that follow each other. first: the number of the first one."""
     (own,), (lowered,) = analysis.schedule.nests, analysis.lowered
     assert lowered.blocks is not None
     inside = frozenset(a.name for a in nest_arrays(analysis.function, own)) - lowered.blocks.arrays

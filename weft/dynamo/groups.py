@@ -62,6 +62,7 @@ class Division:
 
 
 def divide(graph: fx.Graph) -> Division:
+    """The groups of a graph: an operator alone is one only where it is a scan."""
     reasons = {n: why for n in graph.nodes if (why := _reason(n)) is not None}
     made = _Grouping(graph, reasons).groups()
     groups, alone = [], {}

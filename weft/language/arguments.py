@@ -87,6 +87,7 @@ def sizes_of(values: tuple[Value, ...]) -> tuple[Expr, ...]:
 
 
 def dtype_of(value: Value | None) -> ScalarType | None:
+    """What a `dtype` argument says; None where it says nothing. Raises TypeMismatch for what is no dtype."""
     match value:
         case None | Static(value=None):
             return None

@@ -78,6 +78,10 @@ def parse(
 
 @dataclass
 class Parser:
+    """Makes the nest of one function. told: (loop, name) of carried scalars whose kind is carried too. The rest is as `parse`
+    has it.
+    """
+
     source: Source
     types: Mapping[str, ArgumentType | None]
     default: ScalarType

@@ -131,6 +131,7 @@ class _Pulled:
 
 
 def rules_of(executable: Executable) -> Rules:
+    """The rules by which autograd differentiates an executable: its adjoint, made for the gradients that are asked for."""
     signature = executable.signature
     adjoints = _Adjoints(executable)
 

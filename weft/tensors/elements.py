@@ -77,6 +77,8 @@ class Index:
 
 @dataclass(frozen=True)
 class Operand:
+    """A value that an operator reads. indices: the subscript of each of its dimensions, by those of what is made."""
+
     value: Lowered
     indices: tuple[Index, ...]
 

@@ -130,6 +130,7 @@ class Bound:
 
 
 def bind(function: Function, args: Sequence[Any]) -> Bound:
+    """Arguments by name, in the order of the function's parameters, with the sizes of tensors and what follows from them."""
     given = dict(zip(function.parameters, args, strict=True))
     tensors = {n: v for n, v in given.items() if isinstance(v, torch.Tensor)}
     names: dict[str, Any] = {s.name: given[s.name] for s in function.scalars if s.value is None}

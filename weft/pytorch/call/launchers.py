@@ -100,6 +100,7 @@ def _slots(
 
 
 def cuda_launchers(planned: Sequence[Launch], bound: Bound, device: torch.device) -> list[BoundLaunch]:
+    """The launches of a nest on a GPU; those that loops repeat are one, which issues them all."""
     found = []
     for item in grouped(planned):
         if isinstance(item, Launch):
@@ -242,6 +243,7 @@ def compile_side_by_side(planned: Sequence[Launch], device: torch.device) -> Non
 
 
 def host_launcher(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound) -> BoundLaunch:
+    """The run of a nest on the CPU, whose first value is the number of threads."""
     from weft.emit.names import host_entry
     from weft.plan.arguments import nest_arrays
 
