@@ -10,9 +10,9 @@ from weft.compiler.launch import Launch
 from weft.errors import Location
 from weft.loops.ir import For, walk
 from weft.loops.schedule import Nest, Verdict
+from weft.plan.idle import in_order
 from weft.plan.join import JoinPlan
 from weft.plan.threads import ThreadPlan
-from weft.plan.unused import in_order
 from weft.runtime.stack import deep
 
 
