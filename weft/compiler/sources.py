@@ -37,7 +37,7 @@ def cuda_source(analysis: Analysis, variant: Variant) -> str:
 
 
 @deep
-def host_source(analysis: Analysis, nest: int, facts: Facts, row: str | None = None) -> str:
+def host_source(analysis: Analysis, nest: int, facts: Facts, row: str | None) -> str:
     """The C++ of a nest; its entry is `weft.emit.names.host_entry` of the nest's name. row: of chained products, the axis whose
     rows lie side by side in lanes.
     """

@@ -15,7 +15,7 @@ class Misfit(NamedTuple):
     reason: str
 
 
-def recognise(values: Sequence[Any], total: int | None = None) -> tuple[list[int], list[Any]] | Misfit | None:
+def recognise(values: Sequence[Any], total: int | None) -> tuple[list[int], list[Any]] | Misfit | None:
     """Sizes and strides of the one coalesced layout with these values, the first of which is zero.
 
     The first run of constant steps must be the first mode: its length must divide the whole and the same run must start

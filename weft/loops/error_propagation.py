@@ -39,7 +39,7 @@ from weft.loops.types import FLOAT64, ScalarType
 Units = Mapping[ScalarType, float]
 
 
-def variances(function: Function, units: Units, rounded: frozenset[str] = frozenset()) -> tuple[Function, tuple[str, ...]]:
+def variances(function: Function, units: Units, rounded: frozenset[str]) -> tuple[Function, tuple[str, ...]]:
     """The function that computes the variances of results, in float64, and which results these are: the float ones that it
     makes itself.
 

@@ -135,7 +135,7 @@ class Typed:
         return self.scalar.opmath
 
 
-def promote(a: Typed, b: Typed, default_float: ScalarType = FLOAT32) -> Typed:
+def promote(a: Typed, b: Typed, default_float: ScalarType) -> Typed:
     """The type of `a + b` in PyTorch: a lighter operand counts only if its category is higher."""
     if a.weight < b.weight:
         a, b = b, a

@@ -153,8 +153,8 @@ def plan_block(
     facts: Facts,
     names: Mapping[str, int],
     machine: Machine,
-    pinned: Pinned | None = None,
-    limit: float = math.inf,
+    pinned: Pinned | None,
+    limit: float,
 ) -> BlockPlan:
     """The plan of least cost, of no more than so many seconds. Raises NotTiles, which says why there is none."""
     extents = extents_of(blocks.axes, names)

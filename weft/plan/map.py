@@ -143,8 +143,8 @@ def plan_maps(
     maps: Maps,
     arrays: Mapping[str, Geometry],
     names: Mapping[str, int],
-    ranges: Mapping[str, tuple[int, int]] = MappingProxyType({}),
-    leaning: Leaning = PLANNED,
+    ranges: Mapping[str, tuple[int, int]],
+    leaning: Leaning,
 ) -> Placed | None:
     """The plan for a call; None where sizes do not tell the axes. names: the values of sizes and integers. ranges: the lowest
     and highest value of scalars that differ from launch to launch.

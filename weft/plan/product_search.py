@@ -159,7 +159,7 @@ def _squares(
     pairs: Pairs,
     facts: Facts,
     arrays: Mapping[str, Geometry],
-    main: int = 0,
+    main: int,
     narrow: bool = False,
 ) -> tuple[ProductPlan, Extents] | None:
     """The plan by squares of results. narrow: by those of few columns alone, and matrix instructions."""

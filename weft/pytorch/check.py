@@ -32,10 +32,10 @@ def check_call(
     kernel: Kernel,
     args: Sequence[Any],
     *,
-    seeds: int = 1,
-    arch: str = "sm_90a",
-    tolerance: float | None = None,
-    gradients: bool = False,
+    seeds: int,
+    arch: str,
+    tolerance: float | None,
+    gradients: bool,
 ) -> Report:
     """Check a kernel at tensors, specs and numbers; see `Kernel.check`."""
     if arch not in TARGETS:

@@ -134,7 +134,7 @@ def reference_gradients(
     args: Sequence[Any],
     cotangents: Sequence[torch.Tensor],
     wanted: Sequence[str],
-    stores: Rounding | None = None,
+    stores: Rounding | None,
 ) -> tuple[dict[str, torch.Tensor], str]:
     """The gradients of the arguments `wanted`, by their names; and in words what computed them.
 

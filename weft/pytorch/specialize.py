@@ -105,7 +105,7 @@ def recalled(
     types: Sequence[ArgumentType],
     agree: bool,
     function: Callable[[], Function],
-    circumstances: Circumstances = ORDINARY,
+    circumstances: Circumstances,
 ) -> Analysis:
     """The analysis that the disk cache holds for this function and these types, else a new one, which it then holds."""
     told = [sorted(c) for c in (circumstances.checked, circumstances.wraps, circumstances.empty, circumstances.untold)]

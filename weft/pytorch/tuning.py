@@ -87,7 +87,7 @@ class Tuning:
 
 
 def tune_call(
-    kernel: Kernel, args: Sequence[Any], *, gradients: bool = False, seconds: float = 0.2, progress: bool = True
+    kernel: Kernel, args: Sequence[Any], *, gradients: bool, seconds: float, progress: bool
 ) -> Tuning:
     """Measure the plans of a call; see `Kernel.tune`."""
     if not torch.cuda.is_available():

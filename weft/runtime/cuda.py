@@ -267,9 +267,7 @@ class KernelHandle:
             )
         return blocks.value
 
-    def admit(
-        self, grid: Size3, block: Size3, shared_bytes: int, cluster: Size3 = (1, 1, 1), cooperative: bool = False
-    ) -> None:
+    def admit(self, grid: Size3, block: Size3, shared_bytes: int, cluster: Size3, cooperative: bool) -> None:
         """Raise LaunchError if such a launch is beyond the kernel or the device; ask for large shared memory."""
         faults = []
         threads = block[0] * block[1] * block[2]
