@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from weft.errors import Location
-from weft.language import checks, tensors
+from weft.language import spans, tensors
 from weft.language.arithmetic import common, operate
 from weft.language.builder import Builder, Environment, Loop
 from weft.language.kinds import (
@@ -252,7 +252,7 @@ class Attempt:
         self.carried[name] = carry
         self.environment[name] = replace(carry.value(carry.names, b.default_float), alias=alias if typed.weight else None)
         if typed == Typed(INT64, 0) and len(kinds) == 1 and name not in head.wide:
-            values = checks.assumed(b, carry.inits[0], len(b.loops))
+            values = spans.assumed(b, carry.inits[0], len(b.loops))
             if values is not None:
                 b.spans[carry.names[0]] = values
         if name in head.dynamic:
@@ -270,8 +270,8 @@ class Attempt:
         names = [b.fresh(f"{n}_last") for n in carry.names]
         ends = carry.parts(end)
         if carry.names[0] in b.spans:
-            advance = checks.Advance(carry.inits[0], ends[0], carry.names[0], loop)
-            if not checks.stays(b, advance, len(b.loops) - 1):
+            advance = spans.Advance(carry.inits[0], ends[0], carry.names[0], loop)
+            if not spans.stays(b, advance, len(b.loops) - 1):
                 head.wide.add(name)
                 return None
             b.spans[names[0]] = b.spans[carry.names[0]]

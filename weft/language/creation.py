@@ -11,6 +11,7 @@ from weft.language.arguments import Arguments, dtype_of, sizes_of, static_int
 from weft.language.arithmetic import convert, operate
 from weft.language.builder import Builder
 from weft.language.kinds import cast, converted
+from weft.language.subscripts import position
 from weft.language.values import Computed, Range, Scalar, Value, View, describe, integer, number, tidy
 from weft.loops.ir import Const, Expr
 from weft.loops.types import INT64, ScalarType, Typed, complex_of
@@ -108,7 +109,7 @@ def arange(b: Builder, arguments: Arguments) -> Computed:
         step = static_int(by)
         if not step:
             raise UnsupportedSyntax("an arange whose step is not a constant", remedy="multiply it: torch.arange(n) * s")
-        start, stop = (b.steady(tidy(checks.position(b, converted(v, INT64))), "bound") for v in (first, last))
+        start, stop = (b.steady(tidy(position(b, converted(v, INT64))), "bound") for v in (first, last))
         count = sequences.count_of(Range(start, stop, step))
         typed = Typed(dtype or INT64, 2)
     else:

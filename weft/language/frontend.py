@@ -11,7 +11,6 @@ from weft.errors import Location, NumberOverflow, TypeMismatch, UnsupportedSynta
 from weft.language import pairs, parts, tensors
 from weft.language.builder import Builder, Environment
 from weft.language.capture import source_of
-from weft.language.checks import MOST, subscripts_unchecked
 from weft.language.expressions import Evaluator
 from weft.language.kinds import KindMatters, converted, leaves
 from weft.language.resolve import value_of
@@ -19,7 +18,9 @@ from weft.language.scopes import bound_in
 from weft.language.sequences import is_iterator
 from weft.language.signature import check_parameters
 from weft.language.source import Source
+from weft.language.spans import MOST
 from weft.language.statements import Executor
+from weft.language.subscripts import subscripts_unchecked
 from weft.language.types import ArgumentType, TensorType, default_float
 from weft.language.values import Computed, Helper, Scalar, Static, Tuple, Value, View, describe, whole
 from weft.loops.ir import (

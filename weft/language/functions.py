@@ -39,6 +39,7 @@ from weft.language.kinds import (
     select,
     select_exactly,
 )
+from weft.language.subscripts import position
 from weft.language.values import (
     Computed,
     Range,
@@ -608,7 +609,7 @@ def _range(b: Builder, arguments: Arguments) -> Range | Sequence:
         raise UnsupportedSyntax("a range whose step is 0", remedy="use a step that is not 0")
     first = bounds[0] if len(bounds) > 1 else number(0)
     last = bounds[1] if len(bounds) > 1 else bounds[0]
-    start, stop = (b.steady(tidy(checks.position(b, converted(v, INT64))), "bound") for v in (first, last))
+    start, stop = (b.steady(tidy(position(b, converted(v, INT64))), "bound") for v in (first, last))
     if step is None:
-        return sequences.stepped(b, start, stop, tidy(checks.position(b, converted(bounds[2], INT64))))
+        return sequences.stepped(b, start, stop, tidy(position(b, converted(bounds[2], INT64))))
     return Range(start, stop, step)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from weft.errors import OutOfRange, TypeMismatch, UnsupportedSyntax
 from weft.language import bounds, parts
 from weft.language.builder import Builder
-from weft.language.checks import position
 from weft.language.kinds import converted, kinds_of
+from weft.language.subscripts import position
 from weft.language.values import Scalar, Static, Tensor, Tuple, Value, View, describe, difference, place, select, tidy
 from weft.loops.ir import ONE, ZERO, Const, Expr, Op
 from weft.loops.types import BOOL, INT64, UINT8
