@@ -124,11 +124,14 @@ def _cuda_source(analysis: Analysis, variant: Variant) -> str:
         assert sweeps is not None
         return emit_products(analysis.function, nest, sweeps, variant.plan, variant.facts, around)
     if isinstance(variant.plan, ChainPlan):
-        from weft.emit.chained_launches import emit as emit_chain
+        from weft.emit.chained_parts import ChainedPartsEntry, TicketsEntry
+        from weft.emit.chained_products import emit as emit_chain
 
         chain = analysis.lowered[variant.nest].chain
         assert chain is not None
-        return emit_chain(analysis.function, nest, variant.plan.arranged(chain), variant.plan, variant.facts, around)
+        beside = TicketsEntry if variant.plan.counts else ChainedPartsEntry
+        chain = variant.plan.arranged(chain)
+        return emit_chain(analysis.function, nest, chain, variant.plan, variant.facts, beside, around)
     if isinstance(variant.plan, JoinPlan):
         from weft.emit.joins import emit as emit_joins
 

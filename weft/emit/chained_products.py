@@ -9,20 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
+from weft.emit import entries
 from weft.emit.chained_tiles import TilesEntry
 from weft.emit.cpp_body import factor
-from weft.emit.dependent import Dependence
+from weft.emit.dependent import Dependence, dependences, include
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.rings import WARPS_OF_A_GROUP, given_back
+from weft.emit.rough import rough_chain
 from weft.emit.text import Writer
 from weft.emit.values import ZERO, deciding
 from weft.graph.chains import Chain
 from weft.graph.tile import Fold
-from weft.loops.ir import Expr, Function, free_names
+from weft.loops.ir import Expr, Function, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, ChainPlan, brought
@@ -40,6 +42,37 @@ _OWN = """
     finite_rows finite_of_row last_turn next first of_row_0 of_row_1 of_row_2 rows_0 rows_1 rows_2 columns_0 columns_1
     columns_2 finite column_base start_within stop_within fresh
 """
+
+
+def emit(
+    function: Function, nest: Nest, chain: Chain, plan: ChainPlan, facts: Facts, beside: type[ChainEntry], around: Dependence
+) -> str:
+    """The kernel's translation unit. Its entry takes the slots of `weft.plan.arguments`, and the maps of its boxes. beside: the
+    other launch, where the plan has one.
+    """
+    own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
+    writer = Writer()
+    within = ["weft/within.cuh"] if chain.bounded else ["weft/barrier.cuh"]
+    within += ["weft/bounds.cuh"] if chain.told_by_rows else []
+    within += ["weft/atomic.cuh"] if plan.counts else []
+    within += ["weft/turns.cuh"] if plan.skips else []
+    within += ["weft/within.cuh"] if plan.skips and not chain.bounded else []
+    within += ["weft/cluster.cuh"] if plan.cluster > 1 else []
+    for header in sorted(("weft/matrix_tile.cuh", "weft/power.cuh", "weft/registers.cuh", "weft/team.cuh", *within)):
+        writer.line(f'#include "{header}"')
+    names = entries.of_chain(nest, plan)
+    # what it multiplies may be what launches before have made: those after it, which read it too, begin when that is awaited
+    launches = dependences([number > 0 for number in range(len(names))], replace(around, ahead=False))
+    kinds: tuple[type[ChainEntry], ...] = (beside, ChainEntry) if plan.counts else (ChainEntry, beside)
+    if plan.meeting == "tickets":
+        launches = (launches[0], replace(launches[1], late=True))
+    launches = tuple(replace(one, full=kind is ChainEntry) for one, kind in zip(launches, kinds, strict=False))
+    include(writer, launches)
+    rough = rough_chain(chain, function)
+    for name, launch, kind in zip(names, launches, kinds, strict=False):
+        writer.line()
+        kind.of(function, own, facts, writer, rough, plan, launch).emit(name)
+    return writer.text()
 
 
 @dataclass
