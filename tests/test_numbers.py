@@ -12,14 +12,7 @@ import pytest
 import torch
 
 import weft
-from weft.errors import (
-    DivisionByZero,
-    MathDomainError,
-    NumberOverflow,
-    StoreOverflow,
-    TypeMismatch,
-    WeftError,
-)
+from weft.errors import DivisionByZero, MathDomainError, NumberOverflow, StoreOverflow, TypeMismatch, WeftError
 from weft.runtime import nvrtc
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")

@@ -11,17 +11,7 @@ from layout_strategies import compact, evaluate, layouts, powers, values
 
 from bench import layout_universe as universe
 from bench.layout_universe import UNIVERSES, Counts, Universe, count
-from weft.layout import (
-    ComposedLayout,
-    Layout,
-    LayoutError,
-    Swizzle,
-    axis,
-    composition,
-    equivalent,
-    is_compatible,
-    parse,
-)
+from weft.layout import ComposedLayout, Layout, LayoutError, Swizzle, axis, composition, equivalent, is_compatible, parse
 
 
 def check(a: Layout, b: Layout) -> Layout | None:

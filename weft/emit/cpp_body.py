@@ -7,16 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from weft.emit.expressions import (
-    PRODUCT,
-    SUM,
-    TERNARY,
-    Printer,
-    Text,
-    literal,
-    memory_type,
-    register_type,
-)
+from weft.emit.expressions import PRODUCT, SUM, TERNARY, Printer, Text, literal, memory_type, register_type
 from weft.emit.lanes import (
     Advance,
     Begin,

@@ -25,22 +25,7 @@ from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Map, Read, Write, mapped, mapped_write, names_of, starts_neutral, uses, uses_of_write
 from weft.loops.accesses import counted_from_end, not_below_0
 from weft.loops.algebra.table import EXTREMA
-from weft.loops.ir import (
-    Cast,
-    Check,
-    Const,
-    Expr,
-    Function,
-    Let,
-    Load,
-    Op,
-    Ref,
-    Stmt,
-    Store,
-    free_names,
-    trapping,
-    walk_expr,
-)
+from weft.loops.ir import Cast, Check, Const, Expr, Function, Let, Load, Op, Ref, Stmt, Store, free_names, trapping, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT32, FLOATS8, INT64
 from weft.plan.arguments import Facts

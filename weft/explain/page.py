@@ -17,15 +17,7 @@ from weft.explain.explained import Explained
 from weft.explain.memory import memory_lines
 from weft.explain.plans import plan_line, plan_lines, value_lines
 from weft.explain.source import Line, Passage, passages
-from weft.explain.words import (
-    details,
-    double_lines,
-    kind_text,
-    signature_text,
-    sizes_text,
-    unbroken,
-    unused_lines,
-)
+from weft.explain.words import details, double_lines, kind_text, signature_text, sizes_text, unbroken, unused_lines
 from weft.loops.graph import Arrow
 from weft.loops.schedule import KINDS, Verdict
 from weft.markup import document

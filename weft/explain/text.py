@@ -5,15 +5,7 @@ from __future__ import annotations
 from weft.explain.explained import Explained
 from weft.explain.memory import memory_lines
 from weft.explain.plans import plan_line, plan_lines, value_lines
-from weft.explain.words import (
-    double_lines,
-    loop_lines,
-    signature_text,
-    sizes_text,
-    unused_lines,
-    unused_text,
-    wrapped,
-)
+from weft.explain.words import double_lines, loop_lines, signature_text, sizes_text, unused_lines, unused_text, wrapped
 
 
 def short(explained: Explained) -> str:

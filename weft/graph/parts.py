@@ -34,20 +34,7 @@ from weft.graph.tile import (
 )
 from weft.loops.algebra.cascades import Running, cascade, rescales, unrounded
 from weft.loops.algebra.table import AFFINE, ALGEBRAS
-from weft.loops.ir import (
-    Cast,
-    Const,
-    Expr,
-    Op,
-    Ref,
-    Round,
-    free_names,
-    operands,
-    rewrite,
-    substitute,
-    walk_expr,
-    with_operands,
-)
+from weft.loops.ir import Cast, Const, Expr, Op, Ref, Round, free_names, operands, rewrite, substitute, walk_expr, with_operands
 from weft.loops.names import Names
 from weft.loops.normalize import simplify
 from weft.loops.polynomials import Polynomial, difference, polynomial

@@ -30,14 +30,7 @@ from weft.layout.layout import Jumps, Layout, concatenate
 from weft.layout.linear import LinearLayout, as_layout, linear
 from weft.layout.parse import parse
 from weft.layout.predicates import collision, equivalent, is_bijective, is_compatible, is_injective
-from weft.layout.product import (
-    blocked_product,
-    flat_product,
-    logical_product,
-    raked_product,
-    tiled_product,
-    zipped_product,
-)
+from weft.layout.product import blocked_product, flat_product, logical_product, raked_product, tiled_product, zipped_product
 from weft.layout.recast import downcast, nullspace, recast, upcast
 from weft.layout.refine import common_refinement, layout_add
 from weft.layout.shuffle import Round, Shuffles

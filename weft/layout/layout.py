@@ -16,17 +16,7 @@ from typing import Any, NamedTuple
 from weft.layout.coordinates import Coordinates
 from weft.layout.errors import LayoutError
 from weft.layout.symbolic import Size, Undecided, substitute
-from weft.layout.tuples import (
-    as_integer,
-    congruent,
-    leaves,
-    nesting,
-    normalise,
-    prefix_strides,
-    product,
-    show,
-    unflatten,
-)
+from weft.layout.tuples import as_integer, congruent, leaves, nesting, normalise, prefix_strides, product, show, unflatten
 
 
 class Jumps(NamedTuple):

@@ -6,11 +6,7 @@ from dataclasses import dataclass
 
 from weft.loops.accesses import Access, collect
 from weft.loops.algebra.counters import distinct
-from weft.loops.ir import (
-    Expr,
-    For,
-    Function,
-)
+from weft.loops.ir import Expr, For, Function
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.polynomials import merged_subscripts
 

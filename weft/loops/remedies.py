@@ -9,19 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from weft.loops.accesses import Access
 from weft.loops.algebra.recurrences import definitions, dependents, expand
 from weft.loops.dependences import Dependence, Program
-from weft.loops.ir import (
-    Cast,
-    Expr,
-    For,
-    Let,
-    Load,
-    Op,
-    Ref,
-    Round,
-    free_names,
-    walk,
-    walk_expr,
-)
+from weft.loops.ir import Cast, Expr, For, Let, Load, Op, Ref, Round, free_names, walk, walk_expr
 from weft.loops.schedule import Verdict
 from weft.loops.show import element_text, show_expr
 

@@ -16,13 +16,7 @@ from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from weft.errors import (
-    Location,
-    NotDifferentiable,
-    SourceMismatch,
-    TypeMismatch,
-    UnsupportedSyntax,
-)
+from weft.errors import Location, NotDifferentiable, SourceMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import ArgumentType, Capture, Signature, capture, read_signature
 from weft.language.source import plain_function
 from weft.language.text import ANONYMOUS, function_of_text

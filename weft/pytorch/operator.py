@@ -15,14 +15,7 @@ from torch.autograd import forward_ad
 from weft.errors import NotDifferentiable, OverlapError, UnknownOperator, UnsupportedSyntax
 from weft.language import Signature
 from weft.loops.schedule import Circumstances
-from weft.pytorch.call import (
-    allocate,
-    argument_types,
-    bind,
-    check,
-    common_device,
-    wraps_for,
-)
+from weft.pytorch.call import allocate, argument_types, bind, check, common_device, wraps_for
 from weft.pytorch.overlap import share_memory
 from weft.pytorch.quick import MISS, Ways
 

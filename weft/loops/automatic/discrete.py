@@ -9,21 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.loops.ir import (
-    Cast,
-    Expr,
-    For,
-    Function,
-    If,
-    Let,
-    Load,
-    Op,
-    Ref,
-    Round,
-    Store,
-    operands,
-    walk,
-)
+from weft.loops.ir import Cast, Expr, For, Function, If, Let, Load, Op, Ref, Round, Store, operands, walk
 
 # What moves little where its operands do, wherever they lie.
 _SMOOTH = frozenset(

@@ -15,21 +15,7 @@ from weft.loops.accesses import Access, collect
 from weft.loops.affine import Affine, affine
 from weft.loops.automatic.induction import close
 from weft.loops.automatic.rewriting import Rewriting
-from weft.loops.ir import (
-    Array,
-    Const,
-    Expr,
-    For,
-    Function,
-    Load,
-    Ref,
-    Stmt,
-    Store,
-    map_statement,
-    rewrite,
-    walk,
-    with_copies,
-)
+from weft.loops.ir import Array, Const, Expr, For, Function, Load, Ref, Stmt, Store, map_statement, rewrite, walk, with_copies
 from weft.loops.names import Names
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.types import INT64

@@ -14,17 +14,7 @@ from weft.loops.affine import Affine, affine
 from weft.loops.automatic.residues import distance, independent
 from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array, replaced
 from weft.loops.cells import written
-from weft.loops.ir import (
-    Expr,
-    For,
-    Function,
-    Let,
-    Load,
-    Op,
-    free_names,
-    substitute_statements,
-    walk_expr,
-)
+from weft.loops.ir import Expr, For, Function, Let, Load, Op, free_names, substitute_statements, walk_expr
 from weft.loops.names import Names, names_bound_in
 from weft.loops.normalize import fold_names
 from weft.loops.polyhedra import Polyhedra
