@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import assert_never
 
 from weft.compiler.analysis import Analysis
 from weft.compiler.launch import Variant
@@ -73,87 +74,79 @@ def _with_headers(text: str) -> str:
 def _cuda_source(analysis: Analysis, variant: Variant) -> str:
     from weft.emit.dependent import Dependence
 
-    nest = analysis.schedule.nests[variant.nest]
+    function, nest, facts = analysis.function, analysis.schedule.nests[variant.nest], variant.facts
+    lowered = analysis.lowered[variant.nest]
     around = Dependence(awaits=variant.overlaps, allows=variant.overlaps and not variant.crowded, ahead=not variant.first)
-    if isinstance(variant.plan, BlockPlan):
-        from weft.emit.blocks import emit as emit_blocks
+    match variant.plan:
+        case BlockPlan() as plan:
+            from weft.emit import blocks
 
-        blocks = analysis.lowered[variant.nest].blocks
-        assert blocks is not None
-        return emit_blocks(analysis.function, nest, blocks, variant.plan, variant.facts, around)
-    if isinstance(variant.plan, ScanPlan):
-        from weft.emit.scans import emit as emit_scans
+            assert lowered.blocks is not None
+            return blocks.emit(function, nest, lowered.blocks, plan, facts, around)
+        case ScanPlan() as plan:
+            from weft.emit import scans
 
-        scans = analysis.lowered[variant.nest].scans
-        assert scans is not None
-        return emit_scans(analysis.function, nest, scans, variant.plan, variant.facts, around)
-    if isinstance(variant.plan, StatePlan):
-        from weft.emit.state_scans import emit as emit_states
+            assert lowered.scans is not None
+            return scans.emit(function, nest, lowered.scans, plan, facts, around)
+        case StatePlan() as plan:
+            from weft.emit import state_scans
 
-        states = analysis.lowered[variant.nest].states
-        assert states is not None
-        return emit_states(analysis.function, nest, states, variant.plan, variant.facts)
-    if isinstance(variant.plan, RecurrencePlan):
-        from weft.emit.recurrences import emit as emit_recurrences
+            assert lowered.states is not None
+            return state_scans.emit(function, nest, lowered.states, plan, facts)
+        case RecurrencePlan() as plan:
+            from weft.emit import recurrences
 
-        recurrences = analysis.lowered[variant.nest].recurrences
-        assert recurrences is not None
-        return emit_recurrences(analysis.function, nest, recurrences, variant.plan, variant.facts)
-    if isinstance(variant.plan, OuterPlan):
-        from weft.emit.outer_states import emit as emit_outer_states
+            assert lowered.recurrences is not None
+            return recurrences.emit(function, nest, lowered.recurrences, plan, facts)
+        case OuterPlan() as plan:
+            from weft.emit import outer_states
 
-        outer = analysis.lowered[variant.nest].outer
-        assert outer is not None
-        return emit_outer_states(analysis.function, nest, outer, variant.plan, variant.facts)
-    if isinstance(variant.plan, FoldPlan):
-        from weft.emit.copied import CopiedEntry
-        from weft.emit.folds import emit as emit_folds
-        from weft.emit.held import HeldEntry
-        from weft.emit.resident import ResidentEntry
+            assert lowered.outer is not None
+            return outer_states.emit(function, nest, lowered.outer, plan, facts)
+        case FoldPlan() as plan:
+            from weft.emit import folds
+            from weft.emit.copied import CopiedEntry
+            from weft.emit.held import HeldEntry
+            from weft.emit.resident import ResidentEntry
 
-        sweeps = analysis.lowered[variant.nest].sweeps
-        assert sweeps is not None
-        held = CopiedEntry if variant.plan.inside else HeldEntry if variant.plan.chunks else None
-        kind = ResidentEntry if variant.plan.resident else held
-        columns = analysis.lowered[variant.nest].columns if variant.plan.columns else None
-        return emit_folds(analysis.function, nest, sweeps, variant.plan, variant.facts, kind, columns, around)
-    if isinstance(variant.plan, ProductPlan):
-        from weft.emit.product_launches import emit as emit_products
+            assert lowered.sweeps is not None
+            held = CopiedEntry if plan.inside else HeldEntry if plan.chunks else None
+            kind = ResidentEntry if plan.resident else held
+            columns = lowered.columns if plan.columns else None
+            return folds.emit(function, nest, lowered.sweeps, plan, facts, kind, columns, around)
+        case ProductPlan() as plan:
+            from weft.emit import product_launches
 
-        sweeps = analysis.lowered[variant.nest].multiplied
-        assert sweeps is not None
-        return emit_products(analysis.function, nest, sweeps, variant.plan, variant.facts, around)
-    if isinstance(variant.plan, ChainPlan):
-        from weft.emit.chained_parts import ChainedPartsEntry, TicketsEntry
-        from weft.emit.chained_products import emit as emit_chain
+            assert lowered.multiplied is not None
+            return product_launches.emit(function, nest, lowered.multiplied, plan, facts, around)
+        case ChainPlan() as plan:
+            from weft.emit import chained_products
+            from weft.emit.chained_parts import ChainedPartsEntry, TicketsEntry
 
-        chain = analysis.lowered[variant.nest].chain
-        assert chain is not None
-        beside = TicketsEntry if variant.plan.counts else ChainedPartsEntry
-        chain = variant.plan.arranged(chain)
-        return emit_chain(analysis.function, nest, chain, variant.plan, variant.facts, beside, around)
-    if isinstance(variant.plan, JoinPlan):
-        from weft.emit.joins import emit as emit_joins
+            assert lowered.chain is not None
+            beside = TicketsEntry if plan.counts else ChainedPartsEntry
+            return chained_products.emit(function, nest, plan.arranged(lowered.chain), plan, facts, beside, around)
+        case JoinPlan() as plan:
+            from weft.emit import joins
 
-        joins = analysis.lowered[variant.nest].joins
-        assert joins is not None
-        return emit_joins(analysis.function, nest, joins, variant.plan, variant.facts)
-    if isinstance(variant.plan, MapPlan):
-        from weft.emit.maps import emit as emit_maps
+            assert lowered.joins is not None
+            return joins.emit(function, nest, lowered.joins, plan, facts)
+        case MapPlan() as plan:
+            from weft.emit import maps
 
-        maps = analysis.lowered[variant.nest].maps
-        assert maps is not None
-        return emit_maps(analysis.function, nest, maps, variant.plan, variant.facts, around)
-    if isinstance(variant.plan, WavefrontPlan):
-        from weft.emit.wavefronts import emit as emit_wavefront
+            assert lowered.maps is not None
+            return maps.emit(function, nest, lowered.maps, plan, facts, around)
+        case WavefrontPlan() as plan:
+            from weft.emit import wavefronts
 
-        wavefront = analysis.lowered[variant.nest].wavefront
-        assert wavefront is not None
-        return emit_wavefront(analysis.function, nest, wavefront, variant.plan, variant.facts)
-    from weft.emit.threads import emit as emit_threads
+            assert lowered.wavefront is not None
+            return wavefronts.emit(function, nest, lowered.wavefront, plan, facts)
+        case ThreadPlan() as plan:
+            from weft.emit import threads
 
-    assert isinstance(variant.plan, ThreadPlan)
-    return emit_threads(analysis.function, nest, variant.plan, variant.facts, around)
+            return threads.emit(function, nest, plan, facts, around)
+        case other:
+            assert_never(other)
 
 
 def _host_source(analysis: Analysis, nest: int, facts: Facts, row: str | None) -> str:
