@@ -29,6 +29,7 @@ from weft.language.kinds import (
     unsure,
     unsure_of,
 )
+from weft.language.places import apart
 from weft.language.sharing import Sharing, Slot, bind, partners, without
 from weft.language.values import (
     ONE,
@@ -535,16 +536,24 @@ class Builder:
             )
         if not isinstance(held, Scalar) or array not in held.objects.arrays:
             return held
+        places = held.objects.elements
+        if places is not None and all(other != array or self.apart(array, place, index) for other, place in places):
+            return held
         if held.objects.index is None:
+            named = name.isidentifier()  # what a statement has computed so far has a number
             return Unset(
-                f"{name} is a view of an element of {stored}, which was stored into since",
-                f"copy the element where {name} gets it: {name} = {stored}[...].clone()",
+                f"{name if named else 'it'} is a view of an element of {stored}, which was stored into since",
+                f"copy the element where {name} gets it: {name} = {stored}[...].clone()" if named else
+                f"copy the element: {stored}[...].clone()",
                 self.location,
                 stale=True,
-            )
-        if apart(held.objects.index, index):
-            return held
+            )  # fmt: skip
         return replace(held, expr=Load(array, held.objects.index, held.typed.register, self.location))
+
+    def apart(self, array: str, left: tuple[Expr, ...], index: tuple[Expr, ...]) -> bool:
+        """Whether two subscripts of an array provably name different elements (weft.language.places)."""
+        least = dict.fromkeys(self.fixed - self.integers, 0) | {n: low for n, (low, _) in self.spans.items()}
+        return apart(left, index, self.arrays[array].shape, self.loops, least)
 
     def allocate(
         self,
@@ -728,11 +737,6 @@ def _on(path: tuple[tuple[Expr, bool], ...], value: Expr, idle: Expr) -> Expr:
     for condition, here in path:
         value = choice(condition, value, idle) if here else choice(condition, idle, value)
     return value
-
-
-def apart(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
-    """Whether two subscripts provably name different elements (the names in them having one value)."""
-    return any((d := difference(x, y)) is not None and d != 0 for x, y in zip(a, b, strict=True))
 
 
 def _balanced(left: Expr, right: Expr) -> tuple[Expr, Expr]:

@@ -31,6 +31,7 @@ from weft.language.kinds import (
     of_kind,
     unsure,
 )
+from weft.language.places import left_behind, left_to_later
 from weft.language.scopes import bound_in
 from weft.language.sharing import Sharing, either, without
 from weft.language.source import Module, Source
@@ -794,11 +795,12 @@ class Executor:
 
     def _learn(self, bound: list[str], before: Environment, head: Head) -> bool:
         """Take the types of names that were pending before the loop from what an iteration leaves. Whether any has one."""
-        found = False
+        b, found = self.builder, False
         for name in bound:
             value = self.environment.get(name)
             if isinstance(before.get(name), Pending) and isinstance(value, Scalar) and name not in head.scalars:
-                head.scalars[name] = (value.typed, replace(value.objects, index=None))
+                objects = left_to_later(value.objects, b.loops, b.fixed)
+                head.scalars[name] = (value.typed, replace(objects, index=None, places=objects.elements))
                 found = True
         return found
 
@@ -835,11 +837,11 @@ class Executor:
 
     def _grow(self, name: str, end: Scalar, head: Head) -> bool:
         """Widen what head says of a carried scalar to hold for `end` too; whether it grew."""
+        b, default = self.builder, self.builder.default_float
         typed, alias = head.scalars[name]
-        default = self.builder.default_float
         wider = common((Scalar(Ref("a", typed.register), typed), end), default)
         kinds = joined((*head.kinds[name], *kinds_of(end)), default)
-        place = any_of(alias, end.objects) or Alias()
+        place = any_of(alias, left_to_later(end.objects, b.loops, b.fixed)) or Alias()
         grown = (wider, place) != (typed, alias) or kinds != head.kinds[name]
         if is_half(wider) and name not in head.numbers and number_of(end, wider) is not None:
             head.numbers.add(name)
@@ -902,7 +904,8 @@ class Executor:
                     continue
                 if now == value:
                     if isinstance(now, Scalar) and isinstance(value, Scalar) and now.objects != value.objects:
-                        head.held[frame, name] = replace(value, alias=one_of(now, value))
+                        left = left_behind(now.objects, self.builder.loops, self.builder.fixed)
+                        head.held[frame, name] = replace(value, alias=one_of(replace(now, alias=left), value))
                         grown = True
                 elif isinstance(now, Scalar) and not isinstance(now.expr, Load):  # changed in place by another name
                     if own:
@@ -953,7 +956,8 @@ class Executor:
         for name in bound:
             if name in results:
                 typed, alias = head.scalars[name]
-                env[name] = replace(results[name], alias=alias if typed.weight else None)
+                left = left_behind(alias, b.loops, b.fixed)
+                env[name] = replace(results[name], alias=left if typed.weight else None)
                 if name in head.dynamic:
                     b.dynamic |= {n for e in expressions_of(results[name]) for n in free_names(e)}
             elif name in head.unset:
