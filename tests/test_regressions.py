@@ -27,12 +27,13 @@ def values(*shape: int) -> torch.Tensor:
 
 @case
 def a_largest_that_nothing_needs_beside_a_swap(x):
-    largest, a, b = x[0, 0] * 1, x[0, 1], 0.5
-    for i in range(3):
-        largest = max(largest, x[0, i - 2])
+    m = x.shape[1]
+    largest, a, b = x[0, 0] * 1, x[0, 0], 0.5
+    for i in range(m):
+        largest = max(largest, x[0, i - 1])
         a, b = b, a
-    for i in range(x.shape[1]):
-        largest = x[0, (i + 3) % 3] if x[0, i - 2] > largest else largest
+    for i in range(m):
+        largest = x[0, (i + 3) % m] if x[0, i - 1] > largest else largest
     return a * torch.ones(1, dtype=x.dtype)
 
 
