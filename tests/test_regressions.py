@@ -27,14 +27,17 @@ def values(*shape: int) -> torch.Tensor:
 
 @case
 def a_largest_that_nothing_needs_beside_a_swap(x):
-    m = x.shape[1]
-    largest, a, b = x[0, 0] * 1, x[0, 0], 0.5
-    for i in range(m):
-        largest = max(largest, x[0, i - 1])
-        a, b = b, a
-    for i in range(m):
-        largest = x[0, (i + 3) % m] if x[0, i - 1] > largest else largest
-    return a * torch.ones(1, dtype=x.dtype)
+    n, m = x.shape
+    y = torch.zeros(n, dtype=x.dtype)
+    for r in range(n):
+        largest, a, b = x[r, 0] * 1, x[r, 0], 0.5
+        for i in range(m):
+            largest = max(largest, x[r, i - 1])
+            a, b = b, a
+        for i in range(m):
+            largest = x[r, (i + 3) % m] if x[r, i - 1] > largest else largest
+        y[r] = a
+    return y
 
 
 @case
