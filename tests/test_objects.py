@@ -289,6 +289,21 @@ def program(x):
             assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
 
 
+def test_a_tensor_like_one_of_two_has_the_strides_of_that() -> None:
+    text = """
+def program(x, y):
+    z = torch.zeros_like(y)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            z[i, j] += x[i, j] * y[i, j]
+    return z
+"""
+    kernel = kernel_of(text)
+    for x, y in ((torch.rand(3, 4), torch.rand(4, 3).T), (torch.rand(4, 3).T, torch.rand(3, 4))):
+        ours, theirs = kernel(x, y), kernel.py(x, y)
+        assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
+
+
 def kernel_of(text: str) -> weft.Kernel:
     """A kernel of a program that is only text."""
     file = f"<test_objects {zlib.crc32(text.encode())}>"

@@ -562,13 +562,15 @@ class Builder:
         dims: tuple[Expr, ...],
         fill: bool | int | float | None = None,
         contiguous: bool = False,
+        like: str = "",
     ) -> View:
         """A new local array of these sizes, fresh in every iteration of the loops that are open.
 
-        contiguous: PyTorch makes it so, whatever the strides of the arguments are.
+        contiguous: PyTorch makes it so, whatever the strides of the arguments are. like: the argument whose order of strides
+        it has.
         """
         if dtype.category == "complex":
-            return self._allocate_complex(hint, dtype, dims, fill, contiguous)
+            return self._allocate_complex(hint, dtype, dims, fill, contiguous, like)
         name = self.fresh(hint)
         self.spelled[name] = hint
         constant = None if fill is None else Const(_fit(fill, dtype), dtype.opmath)
@@ -579,7 +581,8 @@ class Builder:
         if not self.loops or all(isinstance(d, Const) for d in shape):
             within = tuple(loop.var for loop in self.loops)
             sizes = tuple(map(_not_negative, shape))
-            self._declare(Array(name, dtype, sizes, "local", constant, within, self.location, contiguous=contiguous))
+            made = Array(name, dtype, sizes, "local", constant, within, self.location, contiguous=contiguous, like=like)
+            self._declare(made)
             return self._own(whole(name, dtype, dims))
         leading, offsets = [], []
         for loop in self.loops:
@@ -592,10 +595,16 @@ class Builder:
         return self._own(replace(view, axes=(*offsets, *view.axes)))
 
     def _allocate_complex(
-        self, hint: str, dtype: ScalarType, dims: tuple[Expr, ...], fill: bool | int | float | None, contiguous: bool
+        self,
+        hint: str,
+        dtype: ScalarType,
+        dims: tuple[Expr, ...],
+        fill: bool | int | float | None,
+        contiguous: bool,
+        like: str,
     ) -> View:
         """A new array of the parts of complex numbers. fill: None, or 0."""
-        view = self.allocate(hint, dtype.part, (*dims, TWO), fill, contiguous)
+        view = self.allocate(hint, dtype.part, (*dims, TWO), fill, contiguous, like)
         return self._own(replace(view, dtype=dtype, dims=dims, axes=(*view.axes[:-1], PARTS)))
 
     def called(self, array: str) -> str:

@@ -15,7 +15,7 @@ from weft.language.builder import Builder, Environment
 from weft.language.kinds import distribute, kinds_of, select
 from weft.language.scopes import bound_in
 from weft.language.sharing import without
-from weft.language.source import Known, Source
+from weft.language.source import Known, Namespace, Source
 from weft.language.values import (
     Computed,
     Helper,
@@ -315,6 +315,9 @@ class Evaluator:
         return result
 
     def _compare_two(self, operator: ast.cmpop, left: Value, right: Value) -> Value:
+        objects = [v.value for v in (left, right) if isinstance(v, Static) and isinstance(v.value, Namespace)]
+        if objects and Static(None) not in (left, right):
+            raise UnsupportedSyntax(f"{objects[0].name} may be compared with None alone", remedy="compare attributes of it")
         if isinstance(operator, (ast.Is, ast.IsNot)):
             if not (isinstance(right, Static) or isinstance(left, Static)):
                 raise UnsupportedSyntax("weft's language compares with is only to None", remedy="write ==")
