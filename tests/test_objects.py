@@ -38,6 +38,7 @@ EQUAL: dict[str, str] = {
     "a swap of rows": "c[0], c[1] = c[1], c[0]",
     "a swap in a loop": "for i in range(2):\n    x[i], x[3 - i] = x[3 - i], x[i]",
     "an element is a view": "t = x[0]\nx[0] = 0.0\nz[0] = t",
+    "a choice of tensors whose sizes the call tells": "y = x if k > 1 else z * 2\nc[:, 0] = y",
     "the largest of what was stored": "m = x[0] * 1\nfor i in range(4):\n    x[i] = z[i] * 2\n    m = max(m, x[i])\nz[0] = m",
     "the least of rows, backwards": (
         "m = 9.0\nfor i in range(3, -1, -1):\n    for j in range(0, 3, 2):\n"

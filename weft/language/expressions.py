@@ -32,7 +32,7 @@ from weft.language.values import (
     number,
     one_of,
 )
-from weft.loops.ir import Const, Merge, Op, Round, Stmt
+from weft.loops.ir import Const, Merge, Op, Round, Stmt, free_names
 from weft.loops.types import BOOL, INT64, Typed
 
 _BINARY = {
@@ -438,6 +438,10 @@ class Evaluator:
         """`then if test else orelse` where one of them is a tensor; the blocks are what computes them."""
         b = self.builder
         both = isinstance(then, (View, Computed)) and isinstance(orelse, (View, Computed))
+        if both and then.typed == orelse.typed and len(then.dims) == len(orelse.dims):  # type: ignore[union-attr]
+            for k, sizes in enumerate(zip(then.dims, orelse.dims, strict=True)):  # type: ignore[union-attr]
+                if all(free_names(size) <= b.fixed for size in sizes):
+                    b.require_equal(*sizes, f"along dimension {k} of the two tensors of a choice")
         if both and (isinstance(then, View) or isinstance(orelse, View) or then_block or else_block):
             view = tensors.merged(b, hint, then, orelse, then_block, else_block)  # type: ignore[arg-type]
             if view is not None:
