@@ -172,9 +172,10 @@ class Evaluator:
             return Method(value, "conj_physical")
         if isinstance(value, (View, Computed)) or (isinstance(value, Scalar) and value.typed.weight):
             return self._of_tensor(value, node.attr)
-        raise TypeMismatch(
-            f"{describe(value)} has no attribute {node.attr} in weft's language", remedy="use attributes of tensors"
-        )
+        remedy = "use attributes of tensors"
+        if isinstance(value, Tuple):
+            remedy = "its length is constant: store into a tensor made before (torch.empty), or write [f(k) for k in range(n)]"
+        raise TypeMismatch(f"{describe(value)} has no attribute {node.attr} in weft's language", remedy=remedy)
 
     def _of_tensor(self, value: View | Computed | Scalar, name: str) -> Value:
         dims = () if isinstance(value, Scalar) else value.dims
