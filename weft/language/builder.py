@@ -552,7 +552,7 @@ class Builder:
 
     def apart(self, array: str, left: tuple[Expr, ...], index: tuple[Expr, ...]) -> bool:
         """Whether two subscripts of an array provably name different elements (weft.language.places)."""
-        least = dict.fromkeys(self.fixed - self.integers, 0) | {n: low for n, (low, _) in self.spans.items()}
+        least = {name: low for name, (low, _) in self.spans.items()}
         return apart(left, index, self.arrays[array].shape, self.loops, least)
 
     def allocate(
