@@ -110,6 +110,13 @@ def test_elements_that_every_iteration_touches_bound_ranges_that_data_decide() -
     assert _sizes(segments) == ["n", "x_size_0"]
 
 
+def test_elements_that_a_loop_inside_touches_bound_a_range_if_it_surely_runs() -> None:
+    lines = "for i in range(n):", "    for t in range(ends[i]):", "        for k in range(2):", "            y[i, k] += a[i, t]"
+    pairs, columns = (_parsed(*lines[:2], loop, lines[3]) for loop in (lines[2], lines[2].replace("2", "m")))
+    assert _sizes(pairs)[:2] == ["n", "m"]
+    assert extents(columns, _nest(columns)) is None
+
+
 def test_elements_under_a_condition_bound_nothing() -> None:
     function = _parsed(
         "for i in range(n):",

@@ -131,6 +131,28 @@ def test_one_kernel_takes_calls_of_both_kinds():
         shifted(LINE, -8)
 
 
+def test_an_element_that_counts_from_the_end_is_a_view_of_what_is_stored_there():
+    """x[i - 3] of three elements is x[i], and rows that many apart are one row."""
+
+    def elements(x):
+        y = torch.zeros_like(x)
+        for i in range(len(x)):
+            t = x[i - 3]
+            x[i] = x[i] * 2
+            y[i] = t
+        return y
+
+    def rows(x):
+        for i in range(x.shape[0]):
+            x[i, 1:] = x[i - 3, :-1] * 1
+        return x * 1
+
+    of_elements, of_rows = weft.kernel(elements), weft.kernel(rows)
+    for size in (3, 4):
+        torch.testing.assert_close(of_elements(LINE[:size].clone()), elements(LINE[:size].clone()))
+        torch.testing.assert_close(of_rows(PLANE.view(4, 3)[:size].clone()), rows(PLANE.view(4, 3)[:size].clone()))
+
+
 def test_ordinary_kernels_have_no_branch_for_it():
     @weft.kernel
     def ordinary(x):

@@ -424,6 +424,7 @@ WHOLE += ["(k if i else x[i]) * 100", "min(max(k * i, -100), 100)", "round(a)"]
 INTS = ["k ** 2", "k ** 9", "1 << k", "k << 3", "-k", "abs(k)", "k >> i", "k << i", "i >> k", "k ** -1", "int(x[i]) ** 5"]
 INTS += ["(x[i] if i else k) // z[i]", "(x[i] if i else k) * k", "int(x[i]) << int(z[i])", "-int(x[i])", "float(k) ** i"]
 INTS += ["(k if i else 1) * k", "(-2) ** 5 * k", "int(x[i]) >> int(z[i])", "abs(int(x[i]) - 1)", "k & 255 << 2"]
+INTS += ["2 ** i", "k ** i", "2 ** (i + 60)", "2 ** int(z[i])"]
 FLOATS = ["int(x[i])", "round(float(x[i]))", "math.floor(x[i])", "1.0 / float(x[i])", "1.0 // x[i].item()", "a % float(x[i])"]
 FLOATS += [f"math.{f}(x[i])" for f in ("exp", "exp2", "expm1", "sin", "tan", "sinh", "cosh", "sqrt", "log", "log1p", "acosh")]
 FLOATS += [f"math.{f}(x[i])" for f in ("asin", "atanh", "ceil", "tanh", "atan")]
@@ -483,6 +484,14 @@ def same_outcomes(expressions: list[str], calls: list[tuple[Any, ...]], dtype: s
                 assert isinstance(own, torch.Tensor), what
                 torch.testing.assert_close(own, wanted, rtol=1e-14, atol=0, equal_nan=True, msg=lambda m, w=what: f"{w}\n{m}")
     return found
+
+
+def test_a_power_of_ints_that_is_a_float_in_python_is_refused_where_it_is_one() -> None:
+    kernel = weft.kernel(program("def f(x, bits: int):\n    return x / (2 ** (bits - 1) - 1)\n"))
+    assert torch.equal(kernel(T([7]), 4), kernel.py(T([7]), 4))
+    with pytest.raises(MathDomainError, match="below 0, which is a float in Python") as caught:
+        kernel(T([7]), 0)
+    assert "bits - 1 >= 0 does not hold, bits is 0" in str(caught.value) and caught.value.location is not None
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "bool", "float32"])

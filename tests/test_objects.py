@@ -38,6 +38,12 @@ EQUAL: dict[str, str] = {
     "a swap of rows": "c[0], c[1] = c[1], c[0]",
     "a swap in a loop": "for i in range(2):\n    x[i], x[3 - i] = x[3 - i], x[i]",
     "an element is a view": "t = x[0]\nx[0] = 0.0\nz[0] = t",
+    "a choice of tensors whose sizes the call tells": "y = x if k > 1 else z * 2\nc[:, 0] = y",
+    "the largest of what was stored": "m = x[0] * 1\nfor i in range(4):\n    x[i] = z[i] * 2\n    m = max(m, x[i])\nz[0] = m",
+    "the least of rows, backwards": (
+        "m = 9.0\nfor i in range(3, -1, -1):\n    for j in range(0, 3, 2):\n"
+        "        c[i, j] = z[i] * 2\n        m = min(m, c[i, j])\n    z[i] = m"
+    ),
     "a product with one is a copy": "t = x[0] * 1\nx[0] = 0.0\nz[0] = t",
     "a sum with zero is a copy": "t = x[0] + 0\nx[0] = 0.0\nz[0] = t",
     "a first power is a copy": "t = x[0] ** 1\nx[0] = 0.0\nz[0] = t",
@@ -169,6 +175,15 @@ REFUSED: dict[str, tuple[str, str]] = {
         "a = x[0]\nif k > 1:\n    a = x[1]\nx[0] = 5.0\nz[0] = a",
         "is a view of an element of x",
     ),
+    "the largest, stored into since": (
+        "m = x[0] * 1\nfor i in range(4):\n    m = max(m, x[i])\n    x[i] = 0.0\nz[0] = m",
+        "m is a view of an element of x",
+    ),
+    "the largest, met from the other end": (
+        "m = x[0] * 1\nfor i in range(4):\n    m = max(m, x[3 - i])\n    x[i] = 0.0\nz[0] = m",
+        "m is a view of an element of x",
+    ),
+    "the larger of two, swapped": ("a, b = x[0], x[1]\nx[0], x[1] = min(a, b), max(a, b)", "it is a view of an element of x"),
     "a number or a value": (
         "s = 0.0\nb = 0.0\nfor i in range(4):\n    s += x[i]\n    z[i] = b\n    b = s",
         "may be the same tensor",
@@ -273,6 +288,21 @@ def program(x):
     for x in (torch.rand(3, 4).T, torch.rand(3, 8)[:, ::2], torch.rand(1, 4).expand(3, 4), torch.rand(3, 4)):
         for ours, theirs in zip(kernel(x), kernel.py(x), strict=True):
             assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
+
+
+def test_a_tensor_like_one_of_two_has_the_strides_of_that() -> None:
+    text = """
+def program(x, y):
+    z = torch.zeros_like(y)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            z[i, j] += x[i, j] * y[i, j]
+    return z
+"""
+    kernel = kernel_of(text)
+    for x, y in ((torch.rand(3, 4), torch.rand(4, 3).T), (torch.rand(4, 3).T, torch.rand(3, 4))):
+        ours, theirs = kernel(x, y), kernel.py(x, y)
+        assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
 
 
 def kernel_of(text: str) -> weft.Kernel:

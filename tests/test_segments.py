@@ -64,6 +64,17 @@ def sparse_product(starts, columns, values, x):
 
 
 @weft.kernel
+def sparse_times_dense(starts, columns, values, x):
+    """Both gradients are joined, one of them a sum over the columns of x."""
+    y = torch.zeros(starts.shape[0] - 1, x.shape[1])
+    for r in range(starts.shape[0] - 1):
+        for j in range(starts[r], starts[r + 1]):
+            for d in range(x.shape[1]):
+                y[r, d] += values[j] * x[columns[j], d]
+    return y
+
+
+@weft.kernel
 def column_means(starts, x):
     y = torch.zeros(starts.shape[0] - 1, x.shape[1])
     for r in range(starts.shape[0] - 1):
@@ -168,6 +179,7 @@ def test_rows_find_what_the_loops_do(starts: list[int]) -> None:
     same(online, told, scores)
     same(scaled, told, scores, R(max(1, len(starts) - 1)))
     same(sparse_product, told, columns, scores, R(9))
+    same(sparse_times_dense, told, columns, scores, R(9, 3))
     same(column_means, told, R(12, 5))
     same(between, told[:-1], told[1:], scores)
     same(between, told[:-1].flip(0), told[1:].flip(0), scores)

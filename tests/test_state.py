@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib
 import os
 import pickle
@@ -102,7 +103,7 @@ CHANGES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a function in a tuple": lambda patch: patch.setattr(sys.modules[__name__], "CHOSEN", (other, helper)),
     "an attribute of a module": lambda patch: patch.setattr(OUTSIDE, "scale", 6.0),
     "an attribute of a module under another name": lambda patch: patch.setattr(OUTSIDE.inner, "shift", 6.0),
-    "a module": lambda patch: patch.setattr(OUTSIDE, "inner", types.SimpleNamespace(shift=2.0)),
+    "an object for a module": lambda patch: patch.setattr(OUTSIDE, "inner", types.SimpleNamespace(shift=2.0)),
     "a builtin's name": lambda patch: patch.setattr(sys.modules[__name__], "range", _every_other, raising=False),
 }
 
@@ -116,7 +117,7 @@ def test_what_changes_is_read_anew(change: str) -> None:
     _agrees(everything, X)
     with pytest.MonkeyPatch.context() as patch:
         CHANGES[change](patch)
-        if change in ("a module", "a builtin's name"):  # no part of the language
+        if change == "a builtin's name":  # no part of the language
             with pytest.raises((UnsupportedSyntax, TypeMismatch)):
                 everything(X)
         else:
@@ -278,6 +279,46 @@ def test_what_the_language_does_not_know_is_refused_when_it_comes(value: Any) ->
         scaled(X)
     put(3.0)
     _agrees(scaled, X)
+
+
+@dataclasses.dataclass
+class Settings:
+    taps: tuple[float, ...] = (0.5, 0.25)
+    limit: float = 1.0
+
+    @property
+    def double(self) -> float:
+        return 2 * self.limit
+
+
+class Constants:
+    WIDTH = 2
+
+
+def test_what_objects_and_classes_outside_hold_is_read_at_each_call() -> None:
+    settings_, more = Settings(), types.SimpleNamespace(inner=Settings(limit=3.0))
+
+    def scaled(given, v):
+        return v * given.limit
+
+    @weft.kernel
+    def filtered(x):
+        y = torch.zeros_like(x)
+        for i in range(Constants.WIDTH - 1, len(x)):
+            for k, tap in enumerate(settings_.taps):
+                y[i] += tap * x[i - k] if settings_ is not None else 0.0
+            y[i] = scaled(settings_, y[i]) + more.inner.limit
+        return y
+
+    _agrees(filtered, X)
+    settings_.taps, more.inner.limit = (2.0, 3.0), 5.0
+    _agrees(filtered, X)
+    more.inner = Settings(limit=7.0)
+    _agrees(filtered, X)
+    with pytest.raises(UnsupportedSyntax, match="no attribute double of settings_"):  # it is computed
+        weft.kernel(lambda x: x * settings_.double)(X)
+    with pytest.raises(UnsupportedSyntax, match="may be compared with None alone"):
+        weft.kernel(lambda x: x if settings_ == more else x * 2)(X)
 
 
 def test_numbers_of_numpy_outside_are_refused_with_what_to_write() -> None:

@@ -69,7 +69,7 @@ class Carries:
         arrays = {f"{s.array}[...]": m for s, m in states}
         done: set[str] = set()
         for u in self.updates(loop, [s for s, _ in states]):
-            if len(u.names) > 1 and not of.keys() >= {*u.names}:
+            if u.name not in arrays and not of.keys() >= {*u.names}:  # what nothing here needs
                 continue
             parts = self.parts(u)
             if parts is None:

@@ -341,11 +341,8 @@ def power(base: Scalar, exponent: Scalar, default_float: ScalarType) -> Scalar:
         if typed.scalar == BOOL:
             return operate("or", (base, operate("not", (exponent,), default_float)), default_float)
         return operate("pow", (base, exponent), default_float)
-    if (constant is None and not base.typed.weight) or (constant is not None and constant < 0):
-        raise TypeMismatch(
-            "an int to the power of an int that is not a constant of 0 or more",
-            remedy="write float(a) ** b",
-        )
+    if constant is not None and constant < 0:
+        raise TypeMismatch("an element of ints to the power of an int below 0", remedy="write float(a) ** b")
     return operate("pow", (base, exponent), default_float)
 
 

@@ -29,10 +29,12 @@ from weft.language.kinds import (
     unsure,
     unsure_of,
 )
+from weft.language.places import apart
 from weft.language.sharing import Sharing, Slot, bind, partners, without
 from weft.language.values import (
     PARTS,
     TWO,
+    Loop,
     Mixed,
     Scalar,
     Unset,
@@ -83,16 +85,6 @@ Environment = dict[str, Value]
 
 # A test of more operations than this gets a name: it is asked for on every path.
 _LONG = 12
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A loop that is open while its body is emitted."""
-
-    var: str
-    start: Expr
-    stop: Expr
-    step: int
 
 
 @dataclass
@@ -531,16 +523,24 @@ class Builder:
             )
         if not isinstance(held, Scalar) or array not in held.objects.arrays:
             return held
+        places = held.objects.elements
+        if places is not None and all(other != array or self.apart(array, place, index) for other, place in places):
+            return held
         if held.objects.index is None:
+            named = name.isidentifier()  # what a statement has computed so far has a number
             return Unset(
-                f"{name} is a view of an element of {stored}, which was stored into since",
-                f"copy the element where {name} gets it: {name} = {stored}[...].clone()",
+                f"{name if named else 'it'} is a view of an element of {stored}, which was stored into since",
+                f"copy the element where {name} gets it: {name} = {stored}[...].clone()" if named else
+                f"copy the element: {stored}[...].clone()",
                 self.location,
                 stale=True,
-            )
-        if apart(held.objects.index, index):
-            return held
+            )  # fmt: skip
         return replace(held, expr=Load(array, held.objects.index, held.typed.register, self.location))
+
+    def apart(self, array: str, left: tuple[Expr, ...], index: tuple[Expr, ...]) -> bool:
+        """Whether two subscripts of an array provably name different elements (weft.language.places)."""
+        least = {name: low for name, (low, _) in self.spans.items()}
+        return apart(left, index, self.arrays[array].shape, self.loops, least)
 
     def allocate(
         self,
@@ -549,13 +549,15 @@ class Builder:
         dims: tuple[Expr, ...],
         fill: bool | int | float | None = None,
         contiguous: bool = False,
+        like: str = "",
     ) -> View:
         """A new local array of these sizes, fresh in every iteration of the loops that are open.
 
-        contiguous: PyTorch makes it so, whatever the strides of the arguments are.
+        contiguous: PyTorch makes it so, whatever the strides of the arguments are. like: the argument whose order of strides
+        it has.
         """
         if dtype.category == "complex":
-            return self._allocate_complex(hint, dtype, dims, fill, contiguous)
+            return self._allocate_complex(hint, dtype, dims, fill, contiguous, like)
         name = self.fresh(hint)
         self.spelled[name] = hint
         constant = None if fill is None else Const(_fit(fill, dtype), dtype.opmath)
@@ -566,7 +568,8 @@ class Builder:
         if not self.loops or all(isinstance(d, Const) for d in shape):
             within = tuple(loop.var for loop in self.loops)
             sizes = tuple(map(_not_negative, shape))
-            self._declare(Array(name, dtype, sizes, "local", constant, within, self.location, contiguous=contiguous))
+            made = Array(name, dtype, sizes, "local", constant, within, self.location, contiguous=contiguous, like=like)
+            self._declare(made)
             return self._own(whole(name, dtype, dims))
         leading, offsets = [], []
         for loop in self.loops:
@@ -579,10 +582,16 @@ class Builder:
         return self._own(replace(view, axes=(*offsets, *view.axes)))
 
     def _allocate_complex(
-        self, hint: str, dtype: ScalarType, dims: tuple[Expr, ...], fill: bool | int | float | None, contiguous: bool
+        self,
+        hint: str,
+        dtype: ScalarType,
+        dims: tuple[Expr, ...],
+        fill: bool | int | float | None,
+        contiguous: bool,
+        like: str,
     ) -> View:
         """A new array of the parts of complex numbers. fill: None, or 0."""
-        view = self.allocate(hint, dtype.part, (*dims, TWO), fill, contiguous)
+        view = self.allocate(hint, dtype.part, (*dims, TWO), fill, contiguous, like)
         return self._own(replace(view, dtype=dtype, dims=dims, axes=(*view.axes[:-1], PARTS)))
 
     def called(self, array: str) -> str:
@@ -724,11 +733,6 @@ def _on(path: tuple[tuple[Expr, bool], ...], value: Expr, idle: Expr) -> Expr:
     for condition, here in path:
         value = choice(condition, value, idle) if here else choice(condition, idle, value)
     return value
-
-
-def apart(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
-    """Whether two subscripts provably name different elements (the names in them having one value)."""
-    return any((d := difference(x, y)) is not None and d != 0 for x, y in zip(a, b, strict=True))
 
 
 def _balanced(left: Expr, right: Expr) -> tuple[Expr, Expr]:

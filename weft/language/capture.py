@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
+import enum
 import hashlib
 import types
 from collections.abc import Iterator, Mapping
@@ -197,6 +199,8 @@ class _Reader:
             return tuple(self._frozen(item, {()}, label) for item in value)
         if isinstance(value, types.ModuleType):
             return value if value.__name__.split(".")[0] in _OUTSIDE else self._module(value, paths, label)
+        if _is_record(value):
+            return self._record(value, paths, label)
         function = plain_function(value)
         if function is not None and (function.__module__ or "").split(".")[0] not in _OUTSIDE:
             if function is not value:  # a kernel is what its `.py` is
@@ -208,6 +212,26 @@ class _Reader:
         return value
 
     def _module(self, module: types.ModuleType, paths: set[tuple[str, ...]], label: str) -> Namespace:
+        members = {}
+        for name, inner in self._wanted(paths).items():
+            place = f"{label}.{name}"
+            value = self.read(vars(module), name, place)
+            if value is MISSING:  # perhaps the module's own __getattr__ knows it
+                value = self.read(module, name, place)
+            if value is not MISSING:
+                members[name] = self._frozen(value, inner, place)
+        return Namespace(module.__name__, members)
+
+    def _record(self, record: Any, paths: set[tuple[str, ...]], label: str) -> Namespace:
+        members = {}
+        for name, inner in self._wanted(paths).items():
+            if _holds(record, name):
+                place = f"{label}.{name}"
+                members[name] = self._frozen(self.read(record, name, place), inner, place)
+        return Namespace(label, members)
+
+    def _wanted(self, paths: set[tuple[str, ...]]) -> dict[str, set[tuple[str, ...]]]:
+        """The attributes that are read of what these paths are read of, and what is read of each."""
         wanted: dict[str, set[tuple[str, ...]]] = {}
         for path in paths:
             if path:
@@ -216,15 +240,32 @@ class _Reader:
                 self.whole_modules = True
                 for name in self.of_any:
                     wanted.setdefault(name, set()).add(())
-        members = {}
-        for name, inner in wanted.items():
-            place = f"{label}.{name}"
-            value = self.read(vars(module), name, place)
-            if value is MISSING:  # perhaps the module's own __getattr__ knows it
-                value = self.read(module, name, place)
-            if value is not MISSING:
-                members[name] = self._frozen(value, inner, place)
-        return Namespace(module.__name__, members)
+        return wanted
+
+
+def _is_record(value: Any) -> bool:
+    """Whether a value is an object, or a class, of the user's, whose attributes are what it holds: no number, no container,
+    no function, nothing of PyTorch's, and no member of an enumeration, which is one by being itself.
+    """
+    own = value if isinstance(value, type) else type(value)
+    builtin = int, float, complex, str, bytes, tuple, list, dict, set, frozenset, enum.Enum
+    modules = {base.__module__.split(".")[0] for base in own.__mro__ if base is not object}
+    if issubclass(own, builtin) or modules & {*_OUTSIDE, "weft"}:
+        return False
+    if isinstance(type(value).__getattribute__, types.FunctionType):
+        return False
+    if not isinstance(value, type) and (callable(value) or hasattr(own, "__bool__") or hasattr(own, "__len__")):
+        return False
+    return hasattr(value, "__dict__") or dataclasses.is_dataclass(value)
+
+
+def _holds(record: Any, name: str) -> bool:
+    """Whether an attribute is held by an object, or by a class of it, and not computed."""
+    own = record if isinstance(record, type) else type(record)
+    entry = next((vars(base)[name] for base in own.__mro__ if name in vars(base)), MISSING)
+    if entry is MISSING:
+        return name in getattr(record, "__dict__", {})
+    return isinstance(entry, types.MemberDescriptorType) or not hasattr(type(entry), "__get__")
 
 
 class Reads:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from weft.errors import Location
 from weft.language import spans, tensors
 from weft.language.arithmetic import common, operate
-from weft.language.builder import Builder, Environment, Loop
+from weft.language.builder import Builder, Environment
 from weft.language.kinds import (
     Numbers,
     by_kind,
@@ -27,9 +27,11 @@ from weft.language.kinds import (
     of_kind,
     unsure,
 )
+from weft.language.places import left_behind, left_to_later
 from weft.language.sharing import Sharing, either, without
 from weft.language.values import (
     Alias,
+    Loop,
     Mixed,
     Number,
     Pending,
@@ -283,11 +285,12 @@ class Attempt:
 
     def _learn(self) -> bool:
         """Take the types of names that were pending before the loop from what an iteration leaves. Whether any has one."""
-        head, found = self.head, False
+        b, head, found = self.builder, self.head, False
         for name in self.bound:
             value = self.environment.get(name)
             if isinstance(self.before.get(name), Pending) and isinstance(value, Scalar) and name not in head.scalars:
-                head.scalars[name] = (value.typed, replace(value.objects, index=None))
+                objects = left_to_later(value.objects, b.loops, b.fixed)
+                head.scalars[name] = (value.typed, replace(objects, index=None, places=objects.elements))
                 found = True
         return found
 
@@ -324,12 +327,11 @@ class Attempt:
 
     def _grow(self, name: str, end: Scalar) -> bool:
         """Widen what head says of a carried scalar to hold for `end` too; whether it grew."""
-        head = self.head
+        b, head, default = self.builder, self.head, self.builder.default_float
         typed, alias = head.scalars[name]
-        default = self.builder.default_float
         wider = common((Scalar(Ref("a", typed.register), typed), end), default)
         kinds = joined((*head.kinds[name], *kinds_of(end)), default)
-        place = any_of(alias, end.objects) or Alias()
+        place = any_of(alias, left_to_later(end.objects, b.loops, b.fixed)) or Alias()
         grown = (wider, place) != (typed, alias) or kinds != head.kinds[name]
         if is_half(wider) and name not in head.numbers and number_of(end, wider) is not None:
             head.numbers.add(name)
@@ -381,10 +383,10 @@ class Attempt:
 
     def _other_names(self, before: list[Environment]) -> bool:
         """Names that the body does not bind, but whose meaning a store changed: they start changed. Whether any did."""
-        head, grown = self.head, False
-        for frame, (old, new) in enumerate(zip(before, self.builder.environments, strict=True)):
+        b, head, grown = self.builder, self.head, False
+        for frame, (old, new) in enumerate(zip(before, b.environments, strict=True)):
             for name, value in old.items():
-                own = self.environment is self.builder.environments[frame]
+                own = self.environment is b.environments[frame]
                 if own and (name in self.bound or name in self.targets):
                     continue
                 now = new.get(name)
@@ -392,7 +394,8 @@ class Attempt:
                     continue
                 if now == value:
                     if isinstance(now, Scalar) and isinstance(value, Scalar) and now.objects != value.objects:
-                        head.held[frame, name] = replace(value, alias=one_of(now, value))
+                        left = left_behind(now.objects, b.loops, b.fixed)
+                        head.held[frame, name] = replace(value, alias=one_of(replace(now, alias=left), value))
                         grown = True
                 elif isinstance(now, Scalar) and not isinstance(now.expr, Load):  # changed in place by another name
                     if own:
@@ -433,7 +436,8 @@ class Attempt:
         for name in self.bound:
             if name in self.results:
                 typed, alias = head.scalars[name]
-                env[name] = replace(self.results[name], alias=alias if typed.weight else None)
+                left = left_behind(alias, b.loops, b.fixed)
+                env[name] = replace(self.results[name], alias=left if typed.weight else None)
                 if name in head.dynamic:
                     b.dynamic |= {n for e in expressions_of(self.results[name]) for n in free_names(e)}
             elif name in head.unset:

@@ -102,6 +102,9 @@ def power(b: Builder, base: Scalar, exponent: Scalar, value: Scalar) -> Scalar:
     if value.typed.weight or value.mixed is not None or isinstance(value.expr, Const) or base.mixed or exponent.mixed:
         return value
     if value.expr.type == INT64:
+        if not is_at_least_zero(b, exponent.expr):
+            negative = Fault("power", "an int to the power of an int below 0, which is a float in Python,")
+            value = _with(b, value, Op("ge", (converted(exponent, INT64), Const(0, INT64)), BOOL), negative)
         if isinstance(value.expr, Ref) or surely_fits(b, lambda: span(b, value.expr) is not None):
             return value
         exact = Op("fits_pow", (converted(base, INT64), converted(exponent, INT64)), BOOL)
@@ -339,6 +342,8 @@ def _with(b: Builder, value: Scalar, condition: Expr, fault: Fault) -> Scalar:
     loops = [e for loop in b.loops for e in (loop.start, loop.stop)]
     fixed = all(free_names(b.in_sizes(e)) <= b.fixed and not has_load(e) for e in (known, *loops))
     if fixed and len(b.blocks) == 1 + len(b.loops):
+        if not free_names(condition) <= b.fixed.union(*map(set, b.environments)):  # names that are not the user's
+            fault = replace(fault, condition=show_expr(known))
         for loop in b.loops:  # Python does not come here where a loop around does not run
             pair = (b.in_sizes(loop.start), b.in_sizes(loop.stop))
             known = Op("or", (Op("ge" if loop.step > 0 else "le", pair, BOOL), known), BOOL)

@@ -145,7 +145,8 @@ def conj(b: Builder, value: Value) -> Value:
     found = tensors.lift(b, one, value)
     if isinstance(value, Scalar) and isinstance(found, Scalar) and value.objects.arrays:
         # a view of an element too, good until that is stored into
-        return replace(found, alias=replace(value.objects, index=None, names=frozenset(), sure=False))
+        objects = replace(value.objects, index=None, places=value.objects.elements)
+        return replace(found, alias=replace(objects, names=frozenset(), sure=False))
     return found
 
 

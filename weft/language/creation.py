@@ -41,6 +41,7 @@ def create(b: Builder, arguments: Arguments, kind: str, like: View | Computed | 
         )
     arguments.done()
     contiguous = not kind.endswith("_like")
+    model = like.array if not contiguous and isinstance(like, View) and like.is_whole() else ""
     if base == "full":
         filler = tensors.scalar_of(b, value) if value is not None else None
         if filler is None:
@@ -52,17 +53,17 @@ def create(b: Builder, arguments: Arguments, kind: str, like: View | Computed | 
                 of_numbers(b, inferred) if filler.typed.weight == 0 else inferred
             )  # fmt: skip
         if filler.constant is not None and dtype.category != "complex":
-            return b.allocate(hint, dtype, dims, filler.constant, contiguous=contiguous)
-        view = b.allocate(hint, dtype, dims, contiguous=contiguous)
+            return b.allocate(hint, dtype, dims, filler.constant, contiguous=contiguous, like=model)
+        view = b.allocate(hint, dtype, dims, contiguous=contiguous, like=model)
         tensors.assign(b, view, filler)
         return view
     if dtype is None:
         dtype = like.typed.scalar if like is not None else b.default_float
     if base == "ones" and dtype.category == "complex":
-        view = b.allocate(hint, dtype, dims, contiguous=contiguous)
+        view = b.allocate(hint, dtype, dims, contiguous=contiguous, like=model)
         tensors.assign(b, view, number(1))
         return view
-    return b.allocate(hint, dtype, dims, _CREATE[base], contiguous=contiguous)
+    return b.allocate(hint, dtype, dims, _CREATE[base], contiguous=contiguous, like=model)
 
 
 def of_numbers(b: Builder, scalar: ScalarType) -> ScalarType:

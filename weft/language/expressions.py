@@ -15,7 +15,7 @@ from weft.language.builder import Builder, Environment
 from weft.language.kinds import distribute, kinds_of, select
 from weft.language.scopes import bound_in
 from weft.language.sharing import without
-from weft.language.source import Known, Source
+from weft.language.source import Known, Namespace, Source
 from weft.language.values import (
     Computed,
     Helper,
@@ -32,7 +32,7 @@ from weft.language.values import (
     number,
     one_of,
 )
-from weft.loops.ir import Const, Merge, Op, Round, Stmt
+from weft.loops.ir import Const, Merge, Op, Round, Stmt, free_names
 from weft.loops.types import BOOL, INT64, Typed
 
 _BINARY = {
@@ -172,9 +172,10 @@ class Evaluator:
             return Method(value, "conj_physical")
         if isinstance(value, (View, Computed)) or (isinstance(value, Scalar) and value.typed.weight):
             return self._of_tensor(value, node.attr)
-        raise TypeMismatch(
-            f"{describe(value)} has no attribute {node.attr} in weft's language", remedy="use attributes of tensors"
-        )
+        remedy = "use attributes of tensors"
+        if isinstance(value, Tuple):
+            remedy = "its length is constant: store into a tensor made before (torch.empty), or write [f(k) for k in range(n)]"
+        raise TypeMismatch(f"{describe(value)} has no attribute {node.attr} in weft's language", remedy=remedy)
 
     def _of_tensor(self, value: View | Computed | Scalar, name: str) -> Value:
         dims = () if isinstance(value, Scalar) else value.dims
@@ -315,6 +316,9 @@ class Evaluator:
         return result
 
     def _compare_two(self, operator: ast.cmpop, left: Value, right: Value) -> Value:
+        objects = [v.value for v in (left, right) if isinstance(v, Static) and isinstance(v.value, Namespace)]
+        if objects and Static(None) not in (left, right):
+            raise UnsupportedSyntax(f"{objects[0].name} may be compared with None alone", remedy="compare attributes of it")
         if isinstance(operator, (ast.Is, ast.IsNot)):
             if not (isinstance(right, Static) or isinstance(left, Static)):
                 raise UnsupportedSyntax("weft's language compares with is only to None", remedy="write ==")
@@ -435,6 +439,10 @@ class Evaluator:
         """`then if test else orelse` where one of them is a tensor; the blocks are what computes them."""
         b = self.builder
         both = isinstance(then, (View, Computed)) and isinstance(orelse, (View, Computed))
+        if both and then.typed == orelse.typed and len(then.dims) == len(orelse.dims):  # type: ignore[union-attr]
+            for k, sizes in enumerate(zip(then.dims, orelse.dims, strict=True)):  # type: ignore[union-attr]
+                if all(free_names(size) <= b.fixed for size in sizes):
+                    b.require_equal(*sizes, f"along dimension {k} of the two tensors of a choice")
         if both and (isinstance(then, View) or isinstance(orelse, View) or then_block or else_block):
             view = tensors.merged(b, hint, then, orelse, then_block, else_block)  # type: ignore[arg-type]
             if view is not None:

@@ -84,4 +84,5 @@ def attribute(value: Static, name: str) -> Value:
     of = getattr(value.value, "name", None) or repr(value.value)
     if value.value is None or isinstance(value.value, str):
         raise TypeMismatch(f"{of} has no attribute {name}", remedy="pass a tensor")
-    raise UnsupportedSyntax(f"weft knows no attribute {name} of {of}", remedy="write it out")
+    remedy = "read what it holds: no property, and no method" if isinstance(value.value, Namespace) else "write it out"
+    raise UnsupportedSyntax(f"weft knows no attribute {name} of {of}", remedy=remedy)

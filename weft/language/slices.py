@@ -206,7 +206,10 @@ def take(value: Tuple, items: tuple[Item, ...]) -> Value:
         return Tuple(value.items[start:stop:step])
     index = item.constant if isinstance(item, Scalar) else None
     if not isinstance(index, int):
-        raise TypeMismatch("a subscript of a tuple that is not a constant int", remedy="use a number")
+        raise TypeMismatch(
+            "a subscript of a tuple that is not a constant int",
+            remedy="use a number, or loop over the tuple itself: for k, item in enumerate(...)",
+        )
     if not -count <= index < count:
         raise OutOfRange(
             f"subscript {index} is outside a tuple of {count}", remedy=f"use one from {-count} to {count - 1}"

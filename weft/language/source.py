@@ -176,7 +176,7 @@ class _TextNames:
 
 @dataclass(frozen=True, eq=False)
 class Namespace:
-    """The attributes of a user's module that a function may read."""
+    """The attributes that a function may read of a user's module, object or class."""
 
     name: str
     members: Mapping[str, Any] = field(repr=False)

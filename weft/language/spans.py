@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from weft.language.builder import Builder, Loop
+from weft.language.builder import Builder
+from weft.language.values import Loop
 from weft.loops.ir import Cast, Const, Demand, Expr, Fault, Op, Ref, free_names
 from weft.loops.types import BOOL, INT64
 

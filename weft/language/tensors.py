@@ -10,7 +10,7 @@ from dataclasses import replace
 from weft.errors import NumberOverflow, ShapeMismatch, TypeMismatch, UnsupportedSyntax
 from weft.language import arithmetic, bounds, checks
 from weft.language.arithmetic import as_type, operate
-from weft.language.builder import Builder, apart
+from weft.language.builder import Builder
 from weft.language.kinds import cast, converted, leaves, low_and_high, storable
 from weft.language.values import Alias, Computed, Scalar, Tensor, Value, View, describe, number, place, places, select
 from weft.loops.ir import ONE, ZERO, Carry, Const, Expr, Ref, Stmt, Store, statement_exprs, walk, walk_expr
@@ -156,7 +156,7 @@ def assign(builder: Builder, target: View, value: Tensor | Scalar) -> None:
     restore = builder.snapshot()
     with builder.block() as trial:
         _store_all(builder, target, value)
-    if not _reads_what_it_stores(trial, target.array):
+    if not _reads_what_it_stores(builder, trial, target.array):
         for stmt in trial:
             builder.emit(stmt)
         return
@@ -222,7 +222,7 @@ def _fit_to(builder: Builder, target: View, value: Tensor | Scalar) -> Tensor | 
     return value
 
 
-def _reads_what_it_stores(statements: list[Stmt], array: str) -> bool:
+def _reads_what_it_stores(builder: Builder, statements: list[Stmt], array: str) -> bool:
     """Whether loops that store into an array also read another element of it that they store into."""
     body = tuple(walk(tuple(statements)))
     stores = [s for s in body if isinstance(s, Store) and s.array == array]
@@ -232,15 +232,12 @@ def _reads_what_it_stores(statements: list[Stmt], array: str) -> bool:
     local = {s.var for s in body if hasattr(s, "var")}
 
     def other(read: LoadExpr, store: Store) -> bool:
-        if read.index == store.index:
+        pairs = list(zip(read.index, store.index, strict=True))
+        moves = [any(isinstance(e, Ref) and e.name in local for i in pair for e in walk_expr(i)) for pair in pairs]
+        if not any(a != b for (a, b), m in zip(pairs, moves, strict=True) if m):  # rows that are walked alike
             return False
-        inner: list[tuple[Expr, Expr]] = []
-        outer: list[tuple[Expr, Expr]] = []
-        for pair in zip(read.index, store.index, strict=True):
-            moves = any(isinstance(e, Ref) and e.name in local for i in pair for e in walk_expr(i))
-            (inner if moves else outer).append(pair)
-        # rows that are one and the same or another altogether, walked alike, or rows that are never the same
-        return any(a != b for a, b in inner) and not apart(tuple(a for a, _ in outer), tuple(b for _, b in outer))
+        rows = [(ZERO, ZERO) if m else pair for pair, m in zip(pairs, moves, strict=True)]
+        return not builder.apart(array, tuple(a for a, _ in rows), tuple(b for _, b in rows))
 
     return any(other(read, store) for read in reads if read.array == array for store in stores)
 

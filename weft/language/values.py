@@ -14,20 +14,31 @@ from weft.loops.affine import affine
 from weft.loops.ir import Const, Expr, Op, Ref, free_names, substitute
 from weft.loops.types import BOOL, COMPLEX128, FLOAT64, INT64, ScalarType, Typed
 
+_MOST_PLACES = 8  # elements that one value may be a view of, and that are told apart
+
 
 @dataclass(frozen=True)
 class Alias:
     """Which objects of the plain Python a scalar that is a tensor there may be; one that has no Alias is a new one.
 
-    arrays: it may be a view of an element of these. index: of which, where it certainly is one; None where it may be any.
+    arrays: it may be a view of an element of these. index: of which, where it certainly is one. places: the elements that it
+    may be, of which array at which subscript (weft.language.places), where it may be one of a few; None where it may be any.
     names: it may be what these mean; sure: it is what that one means. number: it may be a Python number.
     """
 
     arrays: frozenset[str] = frozenset()
     index: tuple[Expr, ...] | None = None
+    places: frozenset[tuple[str, tuple[Expr, ...]]] | None = None
     names: frozenset[Slot] = frozenset()
     sure: bool = False
     number: bool = False
+
+    @property
+    def elements(self) -> frozenset[tuple[str, tuple[Expr, ...]]] | None:
+        """The elements that it may be a view of; None where they may be any of `arrays`."""
+        if self.index is not None:
+            return frozenset((array, self.index) for array in self.arrays)
+        return self.places if self.arrays else frozenset()
 
 
 @dataclass(frozen=True)
@@ -70,8 +81,11 @@ def any_of(first: Alias, *rest: Alias) -> Alias | None:
     if all(a == first for a in rest):
         return None if first == Alias() else first
     every = (first, *rest)
+    elements = [a.elements for a in every]
+    places = frozenset().union(*(e for e in elements if e is not None))
     return Alias(
         frozenset().union(*(a.arrays for a in every)),
+        places=places if None not in elements and 0 < len(places) <= _MOST_PLACES else None,
         names=frozenset().union(*(a.names for a in every)),
         number=any(a.number for a in every),
     )
@@ -202,6 +216,16 @@ class Method:
 
     value: Any
     name: str
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop that is open while its body is emitted."""
+
+    var: str
+    start: Expr
+    stop: Expr
+    step: int
 
 
 @dataclass(frozen=True)

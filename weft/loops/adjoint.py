@@ -425,7 +425,7 @@ def _unbounded(name: str, loop: For) -> _Lost:
         "how much memory would keep them all is not known before the run",
         loop.location,
         f"run the loop to a size of a tensor and put its body under a condition, or read or store an element of the "
-        f"iteration's own (x[{loop.var}]) in it, which shows how far it goes",
+        f"iteration's own (x[{loop.var}]) in it, which shows how far it goes, outside of loops that may have no iteration",
     )
 
 

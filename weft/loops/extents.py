@@ -315,16 +315,29 @@ def _touches(loop: For) -> list[tuple[str, int, Expr]]:
         for operand in below:
             visit(operand)
 
-    for stmt in loop.body:
-        if isinstance(stmt, Store):
-            subscript(stmt.array, stmt.index)
-        for e in own_exprs(stmt):
-            visit(e)
-        if isinstance(stmt, Let) and stmt.value.type == INT64:
-            lets[stmt.name] = substitute(stmt.value, lets)
-    for c in loop.carries:
-        visit(c.next)
+    def statements(around: For) -> None:
+        for stmt in around.body:
+            if isinstance(stmt, Store):
+                subscript(stmt.array, stmt.index)
+            for e in own_exprs(stmt):
+                visit(e)
+            if isinstance(stmt, Let) and stmt.value.type == INT64:
+                lets[stmt.name] = substitute(stmt.value, lets)
+            if isinstance(stmt, For) and _runs(stmt):
+                statements(stmt)
+        for c in around.carries:
+            visit(c.next)
+
+    statements(loop)
     return sorted(out, key=lambda t: not isinstance(t[2], Ref))
+
+
+def _runs(loop: For) -> bool:
+    """Whether a loop has an iteration whatever sizes are."""
+    match loop.start, loop.stop:
+        case Const(value=start), Const(value=stop):
+            return len(range(int(start), int(stop), loop.step)) > 0
+    return False
 
 
 def _without(index: Expr, var: str) -> Expr | None:

@@ -266,7 +266,7 @@ class Array:
     what is added up in them may stay in the op-math type for as long as it is in a scalar.
     saves: its elements are what a scalar was in each iteration, kept for the adjoint, and no elements of the user's.
     contiguous: it is so whatever the strides of the arguments are (`torch.empty(shape)`); a result that is not takes the
-    order of strides of the argument that has its shape, as `torch.empty_like` and operators do.
+    order of strides of an argument that has its shape, as `torch.empty_like` and operators do. like: of which, where told.
     batches: so many first axes are the elements of batches, for each of which the order of strides is decided alone.
     called: what the user calls it, "" where that is its name. stands_for: of the array that is called so, the axis whose
     subscripts this one's are; None where it is an array like any.
@@ -282,6 +282,7 @@ class Array:
     rounds: bool = True
     saves: bool = False
     contiguous: bool = False
+    like: str = ""
     batches: int = 0
     called: str = field(default="", compare=False)
     stands_for: int | None = field(default=None, compare=False)

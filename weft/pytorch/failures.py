@@ -23,7 +23,7 @@ _FAILURES: dict[str, tuple[type[WeftError], str]] = {
     "overflow": (NumberOverflow, "use smaller numbers, or a float"),
     "index": (OutOfRange, "use subscripts of the view's own sizes"),
     "store": (StoreOverflow, "store a number that fits, or use a wider dtype"),
-    "power": (MathDomainError, "convert the base with .float(), or pass an exponent of 0 or more"),
+    "power": (MathDomainError, "make the base a float, with float() or .float(), or pass an exponent of 0 or more"),
     "domain": (MathDomainError, "guard the call with if, or use torch's function, which gives nan or inf"),
 }
 

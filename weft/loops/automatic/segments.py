@@ -54,6 +54,7 @@ from weft.loops.ir import (
     walk_expr,
 )
 from weft.loops.names import Names
+from weft.loops.normalize import drop_unused
 from weft.loops.simplify import number
 from weft.loops.types import BOOL, INT32, INT64
 
@@ -220,7 +221,7 @@ class _Segmented:
             if array in whole:
                 body = whole[array].loops(here, to_row)
             else:
-                body = If(here, _needed(_storing(inner, array)), (), (), location)
+                body = If(here, drop_unused(_storing(inner, array)), (), (), location)
             own = replace(ranged.loop, start=_ZERO, stop=limit, step=1, body=(Let(row.name, place, location), body))
             for loop in reversed(self.outer or ()):
                 own = replace(loop, body=(own,))
@@ -480,16 +481,6 @@ def _storing(statements: tuple[Stmt, ...], array: str) -> tuple[Stmt, ...]:
     """The statements with the stores to one array alone."""
     kept = (s for s in statements if not isinstance(s, Store) or s.array == array)
     return tuple(map_statement(s, lambda e: e, lambda b: _storing(b, array)) for s in kept)
-
-
-def _needed(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """The statements without names that nothing refers to: what bounds alone were made of."""
-    while True:
-        used = {n for s in walk(statements) for e in statement_exprs(s) for n in free_names(e)}
-        kept = tuple(s for s in statements if not isinstance(s, Let) or s.name in used)
-        if len(kept) == len(statements):
-            return tuple(map_statement(s, lambda e: e, _needed) if isinstance(s, For) else s for s in kept)
-        statements = kept
 
 
 def _range(loop: For) -> tuple[Expr, Expr]:

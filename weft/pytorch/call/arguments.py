@@ -35,7 +35,8 @@ def _argument_type(signature: Signature, name: str, kind: str, value: Any) -> Ar
     use = f"{signature.name} uses it as {_ARTICLES[kind]}"
     if isinstance(value, torch.Tensor):
         if kind not in ("tensor", "number"):
-            raise refuse(f"is a tensor, and {use}", f"pass {name}.item(), or a number")
+            many = f"read one element of it at a time, as {name}[i] in a loop over i, or pass a number"
+            raise refuse(f"is a tensor, and {use}", many if value.dim() else f"pass {name}.item(), or a number")
         if value.is_nested:
             raise refuse("is a nested tensor", f"pass {name}.to_padded_tensor(0.0), or each of {name}.unbind()")
         if value.layout is not torch.strided:
@@ -46,7 +47,9 @@ def _argument_type(signature: Signature, name: str, kind: str, value: Any) -> Ar
         return TensorType(scalar, value.dim())
     if kind == "tensor":
         maker = "from_numpy" if type(value).__module__ == "numpy" else "tensor"
-        raise refuse(f"is {_described(value)}, and {use}", f"pass a tensor, as torch.{maker}({name})")
+        numbers = type(value).__module__ in ("builtins", "numpy") and not isinstance(value, dict)
+        remedy = f"pass a tensor, as torch.{maker}({name})" if numbers else "pass a tensor; of an object, the tensors it holds"
+        raise refuse(f"is {_described(value)}, and {use}", remedy)
     if isinstance(value, bool):
         return FLOAT64 if kind == "float" else INT64 if kind == "int" else BOOL
     if isinstance(value, (int, torch.SymInt)):

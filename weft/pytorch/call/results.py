@@ -25,10 +25,10 @@ def strides_of(function: Function, array: Array, shape: Sequence[int], bound: Bo
 
 def like(function: Function, array: Array) -> str | None:
     """The tensor argument whose sizes an array has: the array then takes its order of strides, as `empty_like` does."""
-    for parameter in function.arrays if not array.contiguous else ():
-        if parameter.role in ("input", "inout") and parameter.shape == array.shape and array.shape:
-            return parameter.name
-    return None
+    if array.contiguous or not array.shape:
+        return None
+    same = [p.name for p in function.arrays if p.role in ("input", "inout") and p.shape == array.shape]
+    return array.like if array.like in same else next(iter(same), None)
 
 
 def empty_like(model: torch.Tensor, batches: int, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:
