@@ -18,6 +18,7 @@ from hypothesis import given
 from torch import Tensor
 
 from tests.examples import examples
+from tests.fuzz_programs import compiled
 from tests.test_scalar_functions import SPECIAL
 from weft.errors import NotDifferentiable
 from weft.kernels import LIBRARY
@@ -1122,3 +1123,19 @@ def test_library(name: str) -> None:
         for p, a in zip(kernel.example, args, strict=True)
     }
     check(parse(kernel.py, types), kernel.py, *args)
+
+
+def test_a_state_whose_names_use_the_one_before_twice_is_saved() -> None:
+    """Written out, sixteen of them would take tens of millions of operations."""
+    chain = [f"v{k + 1} = 0.5 * v{k} + 0.25 * v{k} * v{k}" for k in range(16)]
+    steps = "\n".join(f"            {line}" for line in ("v0 = state * x[r, t]", *chain, "state = v16", "y[r, t] = 2.0 * v16"))
+    text = f"""def program(x):
+    y = torch.empty_like(x)
+    for r in range(x.shape[0]):
+        state = 1.0
+        for t in range(x.shape[1]):
+{steps}
+    return y
+"""
+    program = compiled(text, "<sixteen names>")
+    check(parse(program, {"x": TensorType(FLOAT64, 2)}), program, 1.5 * rand(2, 4).abs())

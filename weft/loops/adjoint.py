@@ -10,6 +10,7 @@ vain: what no gradient needs is dead code and dropped at the end.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -497,6 +498,9 @@ class _Seed:
 
 
 _TRUE, _FALSE = Const(True, BOOL), Const(False, BOOL)
+# A carried value is computed again from what the iteration before stored and read where that takes at most as many operations
+# and loads, a name that is used twice counted twice; else it is saved.
+_MOST_READ_BACK = 64
 
 
 def _not(condition: Expr) -> Expr:
@@ -1282,7 +1286,11 @@ class _Adjoint:
         lets = {s.name: s.value for s in loop.body if isinstance(s, Let)}
         inside = {n for s in loop.body for n in bound_names(s)} | {k.name for k in loop.carries}
 
+        nodes = itertools.count()  # of what is written out, in which a name that is used twice is there twice
+
         def resolve(e: Expr) -> Expr | None:
+            if next(nodes) > _MOST_READ_BACK:
+                return None
             if e in stored:
                 target = stored[e]
                 index = [resolve(i) for i in target.index]
