@@ -1139,3 +1139,36 @@ def test_a_state_whose_names_use_the_one_before_twice_is_saved() -> None:
 """
     program = compiled(text, "<sixteen names>")
     check(parse(program, {"x": TensorType(FLOAT64, 2)}), program, 1.5 * rand(2, 4).abs())
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "turned"),
+    [
+        ("0", "t + 1", True),
+        ("0", "t", True),
+        ("1", "t", True),
+        ("t", "length", True),
+        ("t + 1", "length", True),
+        ("t + 2", "length + 2", True),
+        ("t + 1", "length + 3", False),
+        ("0", "t + 3", False),
+        ("t", "t + 3", False),
+        ("0", "length - t", False),
+    ],
+)
+def test_what_triangles_add_is_gathered_by_the_elements(start: str, stop: str, turned: bool) -> None:
+    text = f"""def program(x, w):
+    rows, length = w.shape
+    y = torch.zeros_like(w)
+    for r in range(rows):
+        for t in range(length):
+            for s in range({start}, {stop}):
+                y[r, t] += x[r, s] * w[r, t]
+    return y
+"""
+    program = compiled(text, f"<from {start} to {stop}>")
+    made = parse(program, {"x": TensorType(FLOAT64, 2), "w": TensorType(FLOAT64, 2)})
+    for length in (5, 1, 0):
+        backward = check(made, program, rand(2, length + 3), rand(2, length, seed=1))
+    sums = [f for f in loops(backward) if f.carries and any(c.name.startswith("grad_x") for c in f.carries)]
+    assert bool(sums) == turned

@@ -107,12 +107,13 @@ def _sorted(
     if len(states) != 1 or any({*f.results} & needed and f.over != states for f in folds):
         raise NotTiles("folds over several axes join the states of a row", scans[0].location)
     (state,) = states
-    graph = _one_by_one(graph, state)
+    whole = max((s.axes for s in scans), key=len)
+    rows = tuple(a.name for a in graph.axes if a.name in whole and a.name != state)
+    graph = _in_each_row(_one_by_one(graph, state), rows)
+    scans = [v for v in graph.values if isinstance(v, Scan)]
     folds = [v for v in graph.values if isinstance(v, Fold)]
     totals = [f for f in folds if f.over == (state,)]
     crossed = [f for f in folds if f not in totals]
-    whole = max((s.axes for s in scans), key=len)
-    rows = tuple(a.name for a in graph.axes if a.name in whole and a.name != state)
     if not rows or along in (state, *rows):
         raise NotTiles("there is one row", scans[0].location)
     for s in scans:
@@ -163,6 +164,17 @@ def _sorted(
         axes, rows, state, along, reverse, values, first, last, tuple(totals), tuple(crossed),
         tuple(writes), tuple(ends), tuple(after),
     )  # fmt: skip
+
+
+def _in_each_row(graph: TileGraph, rows: tuple[str, ...]) -> TileGraph:
+    """The graph with states that rows have in common, as the normaliser of a matrix, as such of each row."""
+
+    def own(value: Value) -> Value:
+        if not isinstance(value, Scan) or {*rows} <= {*value.axes}:
+            return value
+        return replace(value, axes=tuple(a.name for a in graph.axes if a.name in {*rows, *value.axes}))
+
+    return replace(graph, values=tuple(map(own, graph.values)))
 
 
 def _one_by_one(graph: TileGraph, state: str) -> TileGraph:
