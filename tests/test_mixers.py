@@ -9,8 +9,9 @@ import torch
 
 import weft
 from tests.gradients import examined_gradient
-from weft.compiler import planning
+from weft.compiler import kernels, planning
 from weft.plan.recurrence import RecurrencePlan
+from weft.pytorch.inspection import examine
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -95,6 +96,28 @@ def stabilised(q, k, v, i, f):
 
 
 @weft.kernel
+def normalised(q, k, v, f):
+    """A matrix of states and what normalises it, points outermost, as papers have it."""
+    heads, length, width = q.shape
+    out = torch.empty_like(v)
+    for h in range(heads):
+        memory = torch.zeros(width, width, dtype=torch.float32, device=q.device)
+        norm = torch.zeros(width, dtype=torch.float32, device=q.device)
+        for t in range(length):
+            below = 0.0
+            for j in range(width):
+                norm[j] = f[h, t] * norm[j] + k[h, t, j]
+                below += q[h, t, j] * norm[j]
+            for e in range(width):
+                above = 0.0
+                for j in range(width):
+                    memory[e, j] = f[h, t] * memory[e, j] + k[h, t, j] * v[h, t, e]
+                    above += q[h, t, j] * memory[e, j]
+                out[h, t, e] = above / max(abs(below), 1.0)
+    return out
+
+
+@weft.kernel
 def beyond_the_diagonal(x, w):
     """A scan over points of which only the first lie in the array that is read on a condition."""
     rows, length = x.shape
@@ -168,4 +191,21 @@ def test_what_columns_have_in_common_gets_a_sum_of_their_own(monkeypatch: pytest
     monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
     monkeypatch.setattr(planning, "ONCE_GAIN", 1e12)
     compared = stabilised.check(*(_of(2, 9, 5) for _ in range(3)), *(_of(2, 9) for _ in range(2)), gradients=True)
+    assert compared.ok, compared
+
+
+def test_a_matrix_and_its_normaliser_are_states_of_one_row() -> None:
+    (one,) = examine(normalised, (*("bfloat16[64,4096,64]",) * 3, "float32[64,4096]")).launches()
+    assert isinstance(one.variant.plan, RecurrencePlan)
+    found = normalised.check(*(_of(2, 9, 6) for _ in range(3)), _of(2, 9))
+    assert found.ok, found
+
+
+def test_sums_of_each_state_go_through_the_points_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the gradients of what states are multiplied by."""
+    shapes = ((8, 1024, 4096), *((1024, 32),) * 4)
+    found = examined_gradient(diagonal, *(f"float32{list(s)}".replace(" ", "") for s in shapes)).launches()
+    assert sum(isinstance(one.variant.plan, RecurrencePlan) for one in found) == 2
+    monkeypatch.setattr(kernels, "_dear", lambda *args: True)
+    compared = diagonal.check(_of(1, 3, 13), *(_of(3, 5) for _ in range(4)), gradients=True)
     assert compared.ok, compared
