@@ -1172,3 +1172,32 @@ def test_what_triangles_add_is_gathered_by_the_elements(start: str, stop: str, t
         backward = check(made, program, rand(2, length + 3), rand(2, length, seed=1))
     sums = [f for f in loops(backward) if f.carries and any(c.name.startswith("grad_x") for c in f.carries)]
     assert bool(sums) == turned
+
+
+@pytest.mark.parametrize("last", ["0.0", "m[length] * v[r, 0]"], ids=["loops", "and a read"])
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_loops_read_of_an_array_of_a_row_is_gathered_before_it_is_used(changed: bool, last: str) -> None:
+    between = "for t in range(length):\n            m[t] = m[t] * x[r, t]" if changed else ""
+    text = f"""def program(x, v):
+    rows, length = x.shape
+    width = v.shape[1]
+    y = torch.zeros_like(v)
+    z = torch.zeros_like(v)
+    for r in range(rows):
+        m = torch.zeros(length + 1, dtype=torch.float64)
+        for t in range(length):
+            m[t + 1] = max(x[r, t], 0.5 * m[t])
+        for e in range(width):
+            for t in range(length):
+                y[r, e] += (m[t + 1] - 0.3 * m[t]) * v[r, e] * x[r, t]
+        {between}
+        for e in range(width):
+            for t in range(length - 1):
+                z[r, e] += m[t + 1] * m[t] * v[r, e]
+        z[r, 0] += {last}
+    return y, z
+"""
+    program = compiled(text, f"<{between} {last}>")
+    made = parse(program, {"x": TensorType(FLOAT64, 2), "v": TensorType(FLOAT64, 2)})
+    check_itself(made, rand(2, 4), rand(2, 3, seed=1))
+    check_itself(made, rand(2, 1), rand(2, 1, seed=1))

@@ -74,10 +74,10 @@ def _before_use(function: Function, array: Array, names: Names) -> Function:
     made = accumulate(parted, (apart.name,), names)
     within = made.body if not way else next(_ways(made.body, way[-1].var, ()))[-1].body
     sides = [[len(_uses_of((s,), name)) for s in within] for name in (apart.name, array.name)]
-    early = [k for k, n in enumerate(sides[0]) if n]
-    late = next(k for k, n in enumerate(sides[1]) if n)
-    if max(early) >= late or sum(sides[0]) != len(_uses_of(made.body, apart.name)):
-        return function
+    last = max((k for k, n in enumerate(sides[0]) if n), default=0)
+    first = next((k for k, n in enumerate(sides[1]) if n), 0)
+    if last >= first or sum(sides[0]) != len(_uses_of(made.body, apart.name)):
+        return function  # some would come too late
     arrays = tuple(a for a in made.arrays if a.name != apart.name)
     return replace(made, body=rename_array(made.body, apart.name, array.name), arrays=arrays)
 
