@@ -170,7 +170,8 @@ def _analysed(analysis: Analysis, nest: int, apart: Apart, what: str) -> Repeate
         lowered = tuple(lower_nest(found, inner) for inner in found.nests)
         found = replace(found, function=_with_roles(found.function, analysis.function, apart.memory))
         whole = {a.name for a in analysis.function.arrays}  # the whole function fills these
-        if any(a.fill is not None and a.role == "local" and not {a.name, *a.within} & whole for a in found.function.arrays):
+        filled = (a for a in found.function.arrays if a.fill is not None and a.role == "local" and not a.within)
+        if any(a.name not in whole for a in filled):
             return None  # memory of its own that would have to be filled before each of its runs
         key = cache.key(what, analysis.key, f"{nest} {k}") if analysis.key else ""
         parts.append((part, Analysis(found, (), lowered, key=key)))
