@@ -662,6 +662,25 @@ extern "C" __global__ void rows_down(
     block=(512, 1, 1),
 )
 
+WARP_ROWS = DeviceKernel(
+    "warp_rows",
+    """
+#include "weft/team.cuh"
+
+// Rows of 8 threads, 4 in a warp, with 8 values a thread: of a warp's 4 sums of each value a row has 2.
+extern "C" __global__ void warp_rows(const float* x, float* y) {
+    float values[8];
+    for (int k = 0; k < 8; ++k) values[k] = x[(threadIdx.y * 8 + threadIdx.x) * 8 + k];
+    weft::fold_rows<weft::Sum<float>, 8>(values);
+    const int row = threadIdx.y % 4, warp = threadIdx.y / 4;
+    for (int k = 0; k < 2; ++k) y[(warp * 8 + threadIdx.x) * 8 + row * 2 + k] = values[k];
+}
+""",
+    lambda generator: (whole(generator, 2, 4, 8, 8),),
+    lambda x: (x.sum(axis=1),),
+    block=(8, 8, 1),
+)
+
 # ---------------------------------------------------------------- barrier.cuh
 
 NAMED_BARRIERS = DeviceKernel(
@@ -2450,6 +2469,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     PACKETS_IN_BANKS,
     ROWS_OF_BLOCKS,
     ROWS_DOWN,
+    WARP_ROWS,
     NAMED_BARRIERS,
     DEPENDENT,
     MESSAGE,

@@ -18,6 +18,7 @@ from hypothesis import given
 from torch import Tensor
 
 from tests.examples import examples
+from tests.fuzz_programs import compiled
 from tests.test_scalar_functions import SPECIAL
 from weft.errors import NotDifferentiable
 from weft.kernels import LIBRARY
@@ -1122,3 +1123,81 @@ def test_library(name: str) -> None:
         for p, a in zip(kernel.example, args, strict=True)
     }
     check(parse(kernel.py, types), kernel.py, *args)
+
+
+def test_a_state_whose_names_use_the_one_before_twice_is_saved() -> None:
+    """Written out, sixteen of them would take tens of millions of operations."""
+    chain = [f"v{k + 1} = 0.5 * v{k} + 0.25 * v{k} * v{k}" for k in range(16)]
+    steps = "\n".join(f"            {line}" for line in ("v0 = state * x[r, t]", *chain, "state = v16", "y[r, t] = 2.0 * v16"))
+    text = f"""def program(x):
+    y = torch.empty_like(x)
+    for r in range(x.shape[0]):
+        state = 1.0
+        for t in range(x.shape[1]):
+{steps}
+    return y
+"""
+    program = compiled(text, "<sixteen names>")
+    check(parse(program, {"x": TensorType(FLOAT64, 2)}), program, 1.5 * rand(2, 4).abs())
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "turned"),
+    [
+        ("0", "t + 1", True),
+        ("0", "t", True),
+        ("1", "t", True),
+        ("t", "length", True),
+        ("t + 1", "length", True),
+        ("t + 2", "length + 2", True),
+        ("t + 1", "length + 3", False),
+        ("0", "t + 3", False),
+        ("t", "t + 3", False),
+        ("0", "length - t", False),
+    ],
+)
+def test_what_triangles_add_is_gathered_by_the_elements(start: str, stop: str, turned: bool) -> None:
+    text = f"""def program(x, w):
+    rows, length = w.shape
+    y = torch.zeros_like(w)
+    for r in range(rows):
+        for t in range(length):
+            for s in range({start}, {stop}):
+                y[r, t] += x[r, s] * w[r, t]
+    return y
+"""
+    program = compiled(text, f"<from {start} to {stop}>")
+    made = parse(program, {"x": TensorType(FLOAT64, 2), "w": TensorType(FLOAT64, 2)})
+    for length in (5, 1, 0):
+        backward = check(made, program, rand(2, length + 3), rand(2, length, seed=1))
+    sums = [f for f in loops(backward) if f.carries and any(c.name.startswith("grad_x") for c in f.carries)]
+    assert bool(sums) == turned
+
+
+@pytest.mark.parametrize("last", ["0.0", "m[length] * v[r, 0]"], ids=["loops", "and a read"])
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_loops_read_of_an_array_of_a_row_is_gathered_before_it_is_used(changed: bool, last: str) -> None:
+    between = "for t in range(length):\n            m[t] = m[t] * x[r, t]" if changed else ""
+    text = f"""def program(x, v):
+    rows, length = x.shape
+    width = v.shape[1]
+    y = torch.zeros_like(v)
+    z = torch.zeros_like(v)
+    for r in range(rows):
+        m = torch.zeros(length + 1, dtype=torch.float64)
+        for t in range(length):
+            m[t + 1] = max(x[r, t], 0.5 * m[t])
+        for e in range(width):
+            for t in range(length):
+                y[r, e] += (m[t + 1] - 0.3 * m[t]) * v[r, e] * x[r, t]
+        {between}
+        for e in range(width):
+            for t in range(length - 1):
+                z[r, e] += m[t + 1] * m[t] * v[r, e]
+        z[r, 0] += {last}
+    return y, z
+"""
+    program = compiled(text, f"<{between} {last}>")
+    made = parse(program, {"x": TensorType(FLOAT64, 2), "v": TensorType(FLOAT64, 2)})
+    check_itself(made, rand(2, 4), rand(2, 3, seed=1))
+    check_itself(made, rand(2, 1), rand(2, 1, seed=1))

@@ -9,7 +9,9 @@ import torch
 
 import weft
 from tests.gradients import examined_gradient
+from weft.compiler import kernels, planning
 from weft.plan.recurrence import RecurrencePlan
+from weft.pytorch.inspection import examine
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -63,6 +65,55 @@ def gated_output(x, f, o):
                 gate = torch.sigmoid(f[b, t, d])
                 state = gate * state + (1.0 - gate) * x[b, t, d]
                 out[b, t, d] = torch.tanh(state) * torch.sigmoid(o[b, t, d])
+    return out
+
+
+@weft.kernel
+def stabilised(q, k, v, i, f):
+    """mLSTM: gates relative to the largest so far, which all columns have in common, as they have a normaliser."""
+    heads, length, width = q.shape
+    out = torch.empty_like(v)
+    for h in range(heads):
+        largest = torch.empty(length + 1, dtype=torch.float32, device=q.device)
+        largest[0] = 0.0
+        for t in range(length):
+            largest[t + 1] = max(f[h, t] + largest[t], i[h, t])
+        for e in range(width):
+            memory = torch.zeros(width, dtype=torch.float32, device=q.device)
+            norm = torch.zeros(width, dtype=torch.float32, device=q.device)
+            for t in range(length):
+                forget = torch.exp(f[h, t] + largest[t] - largest[t + 1])
+                enter = torch.exp(i[h, t] - largest[t + 1])
+                above = 0.0
+                below = 0.0
+                for j in range(width):
+                    memory[j] = forget * memory[j] + enter * k[h, t, j] * v[h, t, e]
+                    norm[j] = forget * norm[j] + enter * k[h, t, j]
+                    above += q[h, t, j] * memory[j]
+                    below += q[h, t, j] * norm[j]
+                out[h, t, e] = above / max(abs(below), 1.0)
+    return out
+
+
+@weft.kernel
+def normalised(q, k, v, f):
+    """A matrix of states and what normalises it, points outermost, as papers have it."""
+    heads, length, width = q.shape
+    out = torch.empty_like(v)
+    for h in range(heads):
+        memory = torch.zeros(width, width, dtype=torch.float32, device=q.device)
+        norm = torch.zeros(width, dtype=torch.float32, device=q.device)
+        for t in range(length):
+            below = 0.0
+            for j in range(width):
+                norm[j] = f[h, t] * norm[j] + k[h, t, j]
+                below += q[h, t, j] * norm[j]
+            for e in range(width):
+                above = 0.0
+                for j in range(width):
+                    memory[e, j] = f[h, t] * memory[e, j] + k[h, t, j] * v[h, t, e]
+                    above += q[h, t, j] * memory[e, j]
+                out[h, t, e] = above / max(abs(below), 1.0)
     return out
 
 
@@ -129,4 +180,32 @@ def test_what_is_kept_of_each_point_lies_as_what_is_read_there() -> None:
     found = examined_gradient(gated_output, *("float32[4,4096,1024]",) * 3)
     assert found.arrays["state_saved"].shape == (4, 4096, 1024)
     compared = gated_output.check(*(_of(1, 40, 33) for _ in range(3)), gradients=True)
+    assert compared.ok, compared
+
+
+def test_what_columns_have_in_common_gets_a_sum_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each point of an array that the columns read, there and one further, gathers what they hand back, and no tape is kept."""
+    found = examined_gradient(stabilised, *("float32[64,4096,64]",) * 3, *("float32[64,4096]",) * 2).launches()
+    assert sum(isinstance(one.variant.plan, RecurrencePlan) for one in found) == 3
+    assert not any(one.steps for one in found)
+    monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(planning, "ONCE_GAIN", 1e12)
+    compared = stabilised.check(*(_of(2, 9, 5) for _ in range(3)), *(_of(2, 9) for _ in range(2)), gradients=True)
+    assert compared.ok, compared
+
+
+def test_a_matrix_and_its_normaliser_are_states_of_one_row() -> None:
+    (one,) = examine(normalised, (*("bfloat16[64,4096,64]",) * 3, "float32[64,4096]")).launches()
+    assert isinstance(one.variant.plan, RecurrencePlan)
+    found = normalised.check(*(_of(2, 9, 6) for _ in range(3)), _of(2, 9))
+    assert found.ok, found
+
+
+def test_sums_of_each_state_go_through_the_points_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the gradients of what states are multiplied by."""
+    shapes = ((8, 1024, 4096), *((1024, 32),) * 4)
+    found = examined_gradient(diagonal, *(f"float32{list(s)}".replace(" ", "") for s in shapes)).launches()
+    assert sum(isinstance(one.variant.plan, RecurrencePlan) for one in found) == 2
+    monkeypatch.setattr(kernels, "_dear", lambda *args: True)
+    compared = diagonal.check(_of(1, 3, 13), *(_of(3, 5) for _ in range(4)), gradients=True)
     assert compared.ok, compared

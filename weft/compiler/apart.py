@@ -11,8 +11,9 @@ from weft.compiler.settled import asks_no_more, in_passes
 from weft.loops.ir import Array, For, Function
 from weft.loops.names import Names, names_bound_in
 from weft.loops.schedule import Schedule
-from weft.loops.steps import Apart, Part, expanded, one_after_another, taken_apart
+from weft.loops.steps import Apart, Part, expanded, one_after_another, taken_apart, with_folds
 from weft.loops.wavefronts import wavefront, wavefront_of
+from weft.plan.arguments import nest_arrays
 from weft.runtime import cache
 
 
@@ -73,14 +74,28 @@ def _repeat(analysis: Analysis, nest: int) -> Repeated | None:
     ways: dict[str, Callable[[], Apart | None]] = {
         "pass": lambda: _in_passes(analysis, nest),
         "stored": lambda: expanded(analysis.function, own),
-        "part": lambda: taken_apart(analysis.function, own),
+        "folds": lambda: with_folds(analysis.function, own, _own_arrays(analysis, nest)),
+        "part": lambda: taken_apart(analysis.function, own, _own_arrays(analysis, nest)),
     }
     for what, way in ways.items():
         apart = way()
         found = None if apart is None else _analysed(analysis, nest, apart, what)
-        if found is not None:
+        if found is not None and not (what == "folds" and not any(map(_has_states, found.parts))):
             return found
     return None
+
+
+def _own_arrays(analysis: Analysis, nest: int) -> frozenset[str]:
+    """The local arrays that a nest alone touches; none in a part, whose others may touch them."""
+    function, nests = analysis.function, analysis.schedule.nests
+    if not function.parameters and not function.results:
+        return frozenset()
+    others = {a.name for k, n in enumerate(nests) if k != nest for a in nest_arrays(function, n)}
+    return frozenset(a.name for a in function.arrays if a.role == "local" and not a.within and a.name not in others)
+
+
+def _has_states(part: tuple[Part, Analysis]) -> bool:
+    return any(own.recurrences is not None or own.states is not None for own in part[1].lowered)
 
 
 def _skew(analysis: Analysis, nest: int) -> Repeated | None:
@@ -90,7 +105,7 @@ def _skew(analysis: Analysis, nest: int) -> Repeated | None:
     bands = [s for s in own.body if isinstance(s, For) and wavefront_of(analysis.function, own, s) is not None]
     if not bands:
         return None
-    apart = taken_apart(analysis.function, own, frozenset(s.var for s in bands))
+    apart = taken_apart(analysis.function, own, whole=frozenset(s.var for s in bands))
     if apart is None:  # nothing beside it
         alone = replace(analysis.schedule, nests=(own,))
         return Repeated((_as_wavefronts(analysis, f"{nest}", Part(analysis.function), alone),), ())
@@ -154,7 +169,9 @@ def _analysed(analysis: Analysis, nest: int, apart: Apart, what: str) -> Repeate
             return None
         lowered = tuple(lower_nest(found, inner) for inner in found.nests)
         found = replace(found, function=_with_roles(found.function, analysis.function, apart.memory))
-        if any(a.fill is not None and a.role == "local" and not a.within for a in found.function.arrays):
+        whole = {a.name for a in analysis.function.arrays}  # the whole function fills these
+        filled = (a for a in found.function.arrays if a.fill is not None and a.role == "local" and not a.within)
+        if any(a.name not in whole for a in filled):
             return None  # memory of its own that would have to be filled before each of its runs
         key = cache.key(what, analysis.key, f"{nest} {k}") if analysis.key else ""
         parts.append((part, Analysis(found, (), lowered, key=key)))

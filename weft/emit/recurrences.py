@@ -7,7 +7,7 @@ points are gone through once more, and leave theirs in shared memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from weft.emit import entries
@@ -22,7 +22,7 @@ from weft.graph.tile import Carried, Fold, Map, Read, Scan, Write, axes_of_name,
 from weft.loops.ir import Expr, Function, Let, Store, free_names, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, PACKET_BYTES
+from weft.plan.fold import BLOCK, PACKET_BYTES, WARP
 from weft.plan.recurrence import RecurrencePlan, kept_bytes, met_bytes, packet, units
 
 _UNROLL = 4  # points whose instructions the compiler may mix: those of a total that no state waits for
@@ -391,6 +391,12 @@ class RecurrenceEntry(ValueBody):
             return f"{self.between[f'{name}.before']}[{tile}]"
         return f"{self.between[f'{name}.before']}[{tile} * {self.state_count()} + {self.state_place()}]"
 
+    def packet_before_tile(self, name: str, type_: str, width: int) -> str:
+        """The same for a thread's packet of states, where it has all of them."""
+        tile = f"({self.row} * (({self.count} + {self.plan.points - 1}) / {self.plan.points}) + first / {self.plan.points})"
+        place = f"{tile} * {self.plan.width // width} + threadIdx.x * {self.plan.states // width} + n"
+        return f"reinterpret_cast<weft::Packet<{type_}, {width}>*>({self.between[f'{name}.before']})[{place}]"
+
     def state_count(self) -> str:
         axis = self.axes[self.found.state]
         stop = self.printer.index(axis.stop)
@@ -403,10 +409,13 @@ class RecurrenceEntry(ValueBody):
 
     def early_states(self) -> None:
         """The states before a tile, as the launch before has kept them."""
-        for name, type_, _ in self.early_names():
+        for name, type_, width in self.early_names():
             self.register(name, type_)
             if not self.of_states(name):
                 self.writer.line(f"{self.names[name]} = {self.before_tile(name)};")
+                continue
+            if self.plan.whole:
+                self.packets(name, type_, width, keeps=False, at=self.packet_before_tile(name, type_, width))
                 continue
             with self.each_state():
                 within = self.inside()
@@ -432,13 +441,14 @@ class RecurrenceEntry(ValueBody):
             self.packets(name, type_, width, keeps=False)
         self.leaves |= {n for s in self.found.early for n in s.names}
 
-    def packets(self, name: str, type_: str, width: int, keeps: bool) -> None:
+    def packets(self, name: str, type_: str, width: int, keeps: bool, at: str = "") -> None:
+        """Leave a thread's packets of a state somewhere, or take them. at: where; "": where they are kept at a point."""
         line, own = self.writer.line, self.names[name].removesuffix("[v]")
         if not self.of_states(name):
             at = self.kept(name, type_, 1)
             line(f"{at}.lane[0] = {own};" if keeps else f"{own} = {at}.lane[0];")
             return
-        at = self.kept(name, type_, width)
+        at = at or self.kept(name, type_, width)
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t n = 0; n < {self.plan.states // width}; ++n)"):
             line(f"weft::Packet<{type_}, {width}> packet;" if keeps else f"const weft::Packet<{type_}, {width}> packet = {at};")
@@ -463,11 +473,21 @@ class RecurrenceEntry(ValueBody):
                 with self.writer.block("if (threadIdx.x == 0)"):
                     line(f"{self.places_of[name]}[{slot}] = {text};")
                 continue
-            conditions = [c for c in (self.here,) if c]
+            text = f"{self.here} ? {value} : {algebra_of(f)}::identity()" if self.here else value
+            at = f"({slot}) * {self.plan.pitch} + v * {self.plan.threads} + threadIdx.x"
+            if self.plan.folded == 1:
+                with self.each_state():
+                    line(f"{self.places_of[name]}[{at}] = {text};")
+                continue
+            own = self.fresh.fresh(f"{name}_own")
+            line(f"{register_type(f.types[0])} {own}[{self.plan.states}];")
             with self.each_state():
-                text = f"{' && '.join(conditions)} ? {value} : {algebra_of(f)}::identity()" if conditions else value
-                at = f"({slot}) * {self.plan.pitch} + v * {self.plan.threads} + threadIdx.x"
-                line(f"{self.places_of[name]}[{at}] = {text};")
+                line(f"{own}[v] = {text};")
+            line(f"weft::fold_rows<{algebra_of(f)}, {self.plan.threads}>({own});")
+            each = self.plan.states // self.plan.folded
+            place = f"((point * {self.plan.slots} + thread / 32) * {each} + v) * 32 + thread % 32"
+            line("#pragma unroll")
+            line(f"for (int32_t v = 0; v < {each}; ++v) {self.places_of[name]}[{place}] = {own}[v];")
 
     def meet(self) -> None:
         """Fold what the rows of a block have left at the points of a tile, in their order, for the launch after."""
@@ -480,10 +500,12 @@ class RecurrenceEntry(ValueBody):
                 place = f"item % {width}" if width > 1 else "0"
                 line(f"{type_} met = {algebra_of(f)}::identity();")
                 line("#pragma unroll")
-                slot = f"{place} % {plan.states} * {plan.threads} + {place} / {plan.states} % {plan.threads}"
-                at = f"({point} * {plan.teams} + n) * {pitch} + {slot}" if width > 1 else f"{point} * {plan.teams} + n"
+                each, slots = plan.states // plan.folded, plan.slots if width > 1 else plan.teams
+                slot = f"{place} % {each} * {plan.threads * plan.folded} + {place} / {plan.states} % {plan.threads}"
+                slot += f" + {place} % {plan.states} / {each} * {plan.threads}" if plan.folded > 1 else ""
+                at = f"({point} * {slots} + n) * {pitch} + {slot}" if width > 1 else f"{point} * {slots} + n"
                 one = f"{self.places_of[name]}[{at}]"
-                line(f"for (int32_t n = 0; n < {plan.teams}; ++n) met = {algebra_of(f)}::combine(met, {one});")
+                line(f"for (int32_t n = 0; n < {slots}; ++n) met = {algebra_of(f)}::combine(met, {one});")
                 own = f"(({self.group}) * (gridDim.x / parts) + {self.other}) * {self.count} + first + {point}"
                 if width > 1:
                     own = f"({own}) * {self.state_count()} + {place}"
@@ -542,7 +564,9 @@ class RecurrenceEntry(ValueBody):
         with self.each_state():
             within = self.inside()
             line(f"{f'if ({within}) ' if within else ''}{own} = {element_of(self.printer, fold, own)};")
-        all_ = f"weft::reduce<{algebra}, {self.plan.threads}>({own}, nullptr)" if self.plan.threads > 1 else own
+        together = self.plan.block >= WARP  # rows of a warp, which go on side by side
+        call, last = ("reduce_lanes", "") if together else ("reduce", ", nullptr")
+        all_ = f"weft::{call}<{algebra}, {self.plan.threads}>({own}{last})" if self.plan.threads > 1 else own
         self.joined(fold, all_)
 
     def joined(self, fold: Fold, all_: str) -> None:
@@ -601,9 +625,12 @@ class BeforeEntry(RecurrenceEntry):
         """Nothing lies there but what is read."""
 
     def tile(self) -> None:
-        for name, _, _ in self.early_names():
+        for name, type_, width in self.early_names():
             conditions = [self.here] if self.here else []
-            if self.of_states(name):
+            if self.of_states(name) and self.plan.whole:
+                with self.writer.block(f"if ({self.here})") if self.here else nullcontext():
+                    self.packets(name, type_, width, keeps=True, at=self.packet_before_tile(name, type_, width))
+            elif self.of_states(name):
                 with self.each_state():
                     conditions += [within] if (within := self.inside()) else []
                     guard = f"if ({' && '.join(conditions)}) " if conditions else ""

@@ -189,7 +189,11 @@ class StateEntry(StateSteps):
                     line(f"{self.kept_sum(f)} = {algebra_of(f)}::identity();")
         for f in self.sums_of_rows:
             line(f"auto {self.stem(f'{f.results[0]}_own')} = {algebra_of(f)}::identity();")
-        line(self.team_barrier())
+        given = self.needed([e for s in self.kept_scans() for e in s.inits])
+        written = {w.array for w in self.scans.ends}
+        again = bool(self.here) and any(isinstance(v, Read) and v.array in written for v in given)
+        # threads without a row look at what the last row begins with, which it may write in the end
+        line("__syncthreads();" if again else self.team_barrier())
 
     def team_barrier(self) -> str:
         if self.crossed or self.plan.threads > 32:

@@ -260,29 +260,37 @@ def _type_of_values(function: Function, found: Products, operand: Operand) -> Sc
 
 
 def _of_all_points(sweeps: Sweeps) -> Sweeps:
-    """Sweeps of sums over the points below a bound that one axis of the rows tells (`range(i + 1)`), as sums over the points of
-    the last such row, of which each row takes its own: what rows and columns share they need not read for each result. The same
-    sweeps where it is not so, or where a point of one row may be outside of an array at another one.
+    """Sweeps of sums over the points below or from a bound that one axis of the rows tells (`range(i + 1)`, `range(i, n)`), as
+    sums over the points of the last, or the first, such row, of which each row takes its own: what rows and columns share they
+    need not read for each result. The same sweeps where it is not so, or where a point of one row may be outside of an array at
+    another one.
     """
     ((sweep, *others),) = sweeps.stages
     point, rows = sweeps.axes[sweep.over[-1]], {*sweeps.rows}
     if sweep.bounded or others or not all(f.algebra == "sum" and f.types[0].category == "float" for f in sweep.folds):
         return sweeps
-    form, bounding = affine(point.stop), free_names(point.stop) & sweeps.axes.keys()
-    if form is None or point.start != Const(0, INT64) or len(bounding) != 1 or not bounding <= rows:
+    told = [free_names(e) & sweeps.axes.keys() for e in (point.start, point.stop)]
+    form = affine(point.stop if told[1] else point.start)
+    bounding = told[0] | told[1]
+    if form is None or (told[1] and point.start != Const(0, INT64)) or len(bounding) != 1 or not bounding <= rows:
         return sweeps
     (row,) = bounding
     read = [i for v in sweeps.values if isinstance(v, Read) for i in v.index if point.name in free_names(i)]
     if form.coefficient(row) != 1 or any(i != Ref(point.name, INT64) for i in read):
         return sweeps
-    last = Op("sub", (sweeps.axes[row].stop, Const(1, INT64)), INT64)
-    inside = Op("lt", (Ref(point.name, INT64), point.stop), BOOL)
+    here = Ref(point.name, INT64)
+    if told[1]:
+        last = Op("sub", (sweeps.axes[row].stop, Const(1, INT64)), INT64)
+        inside, whole = Op("lt", (here, point.stop), BOOL), replace(point, stop=substitute(point.stop, {row: last}))
+    else:
+        first = fold(substitute(point.start, {row: sweeps.axes[row].start}))
+        inside, whole = Op("le", (point.start, here), BOOL), replace(point, start=first)
 
     def masked(f: Fold) -> Fold:
         return replace(f, parts=(Op("where", (inside, f.parts[0], Const(0.0, f.types[0])), f.types[0]),))
 
     folds = {f.results[0]: masked(f) for f in sweep.folds}
-    axes = {**sweeps.axes, point.name: replace(point, stop=substitute(point.stop, {row: last}))}
+    axes = {**sweeps.axes, point.name: whole}
     values = tuple(folds.get(v.results[0], v) if isinstance(v, Fold) else v for v in sweeps.values)
     return replace(sweeps, axes=axes, values=values, stages=((replace(sweep, folds=tuple(folds.values())),),))
 

@@ -6,16 +6,19 @@ then, but rows have nothing to tell each other. Its gradient goes back through t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from weft.graph.needs import by_need
 from weft.graph.scans import ahead
 from weft.graph.state_scans import backwards, using
+from weft.graph.tidy import renewed
 from weft.graph.tile import (
     Axis,
     Fold,
     Map,
+    Moved,
     NotTiles,
     Read,
     Scan,
@@ -23,13 +26,17 @@ from weft.graph.tile import (
     Value,
     Write,
     axes_of_name,
+    mapped,
     names_of,
     uses,
     uses_of_write,
 )
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.faults import may_fail
-from weft.loops.ir import Expr, Ref, free_names
+from weft.loops.ir import Expr, Op, Ref, free_names, substitute
+from weft.loops.types import INT64
+
+_MOST_TRIED = 8  # ways to name the axes of states
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,17 @@ def recurrences(graph: TileGraph) -> Recurrences:
     def early(read: Read) -> bool:
         return not any(free_names(i) & made for i in read.index) and ahead(read, axes)
 
-    graph = by_need(graph, early)
+    graph, reasons = by_need(graph, early), list[NotTiles]()
+    for one in itertools.islice(_of_one_axis(graph), _MOST_TRIED):
+        try:
+            return _along_one_axis(one)
+        except NotTiles as no:
+            reasons.append(no)
+    raise reasons[0]
+
+
+def _along_one_axis(graph: TileGraph) -> Recurrences:
+    """The recurrences of a graph as its axes are. Raises NotTiles."""
     scans = [v for v in graph.values if isinstance(v, Scan)]
     folds = [v for v in graph.values if isinstance(v, Fold)]
     if not scans or graph.copied:
@@ -107,12 +124,13 @@ def _sorted(
     if len(states) != 1 or any({*f.results} & needed and f.over != states for f in folds):
         raise NotTiles("folds over several axes join the states of a row", scans[0].location)
     (state,) = states
-    graph = _one_by_one(graph, state)
+    whole = max((s.axes for s in scans), key=len)
+    rows = tuple(a.name for a in graph.axes if a.name in whole and a.name != state)
+    graph = _in_each_row(_one_by_one(_summed_in_order(graph, scans, {*rows, state}), state), rows)
+    scans = [v for v in graph.values if isinstance(v, Scan)]
     folds = [v for v in graph.values if isinstance(v, Fold)]
     totals = [f for f in folds if f.over == (state,)]
     crossed = [f for f in folds if f not in totals]
-    whole = max((s.axes for s in scans), key=len)
-    rows = tuple(a.name for a in graph.axes if a.name in whole and a.name != state)
     if not rows or along in (state, *rows):
         raise NotTiles("there is one row", scans[0].location)
     for s in scans:
@@ -163,6 +181,93 @@ def _sorted(
         axes, rows, state, along, reverse, values, first, last, tuple(totals), tuple(crossed),
         tuple(writes), tuple(ends), tuple(after),
     )  # fmt: skip
+
+
+def _of_one_axis(graph: TileGraph) -> Iterator[TileGraph]:
+    """The graph, and where some states have not all axes of others, as those of what normalises a matrix: with each axis of the
+    same points for theirs.
+    """
+    yield graph
+    scans = [v for v in graph.values if isinstance(v, Scan)]
+    widest = max((s.axes for s in scans), key=len, default=())
+    for scan in scans:
+        for own, other in ((a, b) for a in scan.axes for b in reversed(widest) if b not in scan.axes):
+            here, there = graph.axis(own), graph.axis(other)
+            if (here.start, here.stop, here.segment) == (there.start, there.stop, None):
+                renamed = _along(graph, scan, own, other)
+                if renamed is not None:
+                    yield renamed
+
+
+def _along(graph: TileGraph, scan: Scan, own: str, other: str) -> TileGraph | None:
+    """The graph with another axis of the same points for one of a scan's states, and for what is made of them up to folds over
+    these; None where something of it has both, or has to be written as it is.
+    """
+
+    def has(v: Value) -> bool:
+        return own in v.axes or (isinstance(v, Fold) and own in v.over)
+
+    made_of: dict[str, Value] = {n: scan for n in scan.names}
+    ends: set[str] = set()
+    for v in graph.values:
+        if v is not scan and has(v) and any(free_names(e) & made_of.keys() for e in _all_uses(v)):
+            if isinstance(v, Scan | Moved) or other in v.axes:
+                return None
+            made_of |= {n: v for n in names_of(v)} if own in v.axes else {}
+            ends |= {*names_of(v)} if own not in v.axes else set()
+    if any(own in w.axes and any(free_names(e) & made_of.keys() for e in uses_of_write(w)) for w in graph.writes):
+        return None
+    changed = made_of.keys() | ends
+    below = _needed(graph, [e for n in changed for e in _all_uses(graph.made[n])]) - changed
+    needed = [v for v in graph.values if {*names_of(v)} & below and own in v.axes]
+    copies = [v for v in needed if isinstance(v, Read | Map) and other not in v.axes]
+    if len(copies) < len(needed):
+        return None
+    names = {v.name: f"{v.name}_{other}" for v in copies}
+    at: dict[str, Expr] = {own: Ref(other, INT64)}
+    at |= {v.name: Ref(names[v.name], v.type) for v in copies}
+
+    def changed_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(a.name for a in graph.axes if a.name in {other if x == own else x for x in axes})
+
+    def renamed(v: Value) -> Value:
+        new = replace(mapped(v, lambda e: substitute(e, at)), axes=changed_axes(v.axes))
+        return replace(new, over=changed_axes(new.over)) if isinstance(new, Fold) else new
+
+    values: list[Value] = []
+    for v in graph.values:
+        if v in copies:
+            copy = renamed(v)
+            assert isinstance(copy, Read | Map)
+            values += [v, replace(copy, name=names[copy.name])]
+        else:
+            values.append(renamed(v) if {*names_of(v)} & changed else v)
+    return renewed(replace(graph, values=tuple(values)))
+
+
+def _summed_in_order(graph: TileGraph, scans: list[Scan], own: set[str]) -> TileGraph:
+    """The graph whose rows and states add up over their points in order what has their axes alone."""
+    over, reverse = scans[0].over, backwards(graph, scans)
+
+    def in_order(v: Value) -> Value:
+        if not isinstance(v, Fold) or v.algebra != "sum" or v.over != over or not {*v.axes} <= own:
+            return v
+        before, type_ = Ref(v.names[0], v.types[0]), v.types[0]
+        nexts = (Op("add", (before, v.parts[0]), type_),)
+        return Scan(v.names, v.results, v.axes, over, "sum", v.parts, v.inits, reverse, v.location, nexts)
+
+    return replace(graph, values=tuple(map(in_order, graph.values)))
+
+
+def _in_each_row(graph: TileGraph, rows: tuple[str, ...]) -> TileGraph:
+    """The graph with states that rows have in common, as the normaliser of a matrix, as such of each row."""
+
+    def own(value: Value) -> Value:
+        if not isinstance(value, Scan) or {*rows} <= {*value.axes}:
+            return value
+        return replace(value, axes=tuple(a.name for a in graph.axes if a.name in {*rows, *value.axes}))
+
+    return replace(graph, values=tuple(map(own, graph.values)))
 
 
 def _one_by_one(graph: TileGraph, state: str) -> TileGraph:

@@ -592,7 +592,8 @@ class _Plan:
 
     certain: the branches on the path that the bounds of the new loops make certain to be taken. windows: of summed loops over
     windows, those that an element is in. digits: of loop variables, those that tell them; parts: those that are summed.
-    products: what names in `rest` stand for that are products with loop variables.
+    products: what names in `rest` stand for that are products with loop variables. turned: summed loops with the iterations
+    that reach an element, of which each has one at least.
     """
 
     site: Site
@@ -604,6 +605,7 @@ class _Plan:
     digits: tuple[Digits, ...] = ()
     parts: tuple[For, ...] = ()
     products: tuple[_Product, ...] = ()
+    turned: frozenset[str] = frozenset()
 
     def variables(self, form: Affine) -> set[str]:
         """The names in a form, and in what its names stand for."""
@@ -689,6 +691,7 @@ def _plan(function: Function, site: Site, most: int | None = None) -> _Plan | No
     known = fixed | {f.var for f in site.loops[:prefix]}
     branches, decided = conditions_of(function, site), dict[int, set[int]]()
     placed: list[_Placed] = []
+    turns: dict[str, For] = {}
     for loop in counting[prefix:]:
         if loop.var not in found:
             continue
@@ -703,6 +706,11 @@ def _plan(function: Function, site: Site, most: int | None = None) -> _Plan | No
             placed.append(_Placed(axis, loop.var, sign, rest, (Affine((), 0), length, 1), whole=asked))
             continue
         bounds = ascending(loop)
+        if bounds is not None and sign == stride == 1 and not rest.terms and rest.constant == 0:
+            turned = _turned(loop.var, bounds, [f for f in counting[prefix:] if f.var not in {*found, *several, *parts}], known)
+            if turned is not None:
+                bounds, other = turned
+                turns[other.var] = other
         if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
             return None
         start, stop, step = bounds
@@ -734,6 +742,7 @@ def _plan(function: Function, site: Site, most: int | None = None) -> _Plan | No
     for loop in counting[prefix:]:
         if loop.var in found or loop.var in several or loop.var in parts:
             continue
+        loop = turns.get(loop.var, loop)
         bounds = ascending(loop)
         if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
             return None
@@ -745,7 +754,38 @@ def _plan(function: Function, site: Site, most: int | None = None) -> _Plan | No
     found_windows = tuple(replace(windows[f.var][1], loop=k) for k, f in enumerate(summed) if f.var in windows)
     left = tuple(f for f in counting if f.var in parts and f.var not in found and f.var not in several)
     used = tuple(x for x in products.values() if any(x.name in p.rest.names for p in placed))
-    return _Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, left, used)
+    return _Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, left, used, frozenset(turns))
+
+
+def _turned(
+    var: str, bounds: tuple[Affine, Affine, int], summed: list[For], known: set[str]
+) -> tuple[tuple[Affine, Affine, int], For] | None:
+    """Of `for t in range(a, b): for var in range(c, t + d)`, and where t bounds the start, the same points with the variable
+    outside: its range, and for each of its values the loop over t. None where that takes more than sums, or nothing bounds so.
+    """
+    start, stop, step = bounds
+    one = Affine((), 1)
+    own = [f for f in summed if f.var in start.names | stop.names]
+    around = ascending(own[0]) if len(own) == 1 else None
+    if around is None or step != 1 or around[2] != 1 or not (around[0].names | around[1].names) <= known:
+        return None
+    t, here = Affine(((own[0].var, 1),), 0), Affine(((var, 1),), 0)
+    below, above = start - t, stop - t
+    if above.names <= known and start.names <= known and _is_no_more(around[0], start - above + one):
+        outer = (start, around[1] - one + above, 1)
+        inner = here - above + one, around[1]
+    elif below.names <= known and stop.names <= known and _is_no_more(stop - below, around[1]):
+        outer = (around[0] + below, stop, 1)
+        inner = around[0], here - below + one
+    else:
+        return None
+    return outer, replace(own[0], start=inner[0].expr(), stop=inner[1].expr(), step=1)
+
+
+def _is_no_more(a: Affine, b: Affine) -> bool:
+    """Whether a is at most b, as their constants alone show."""
+    apart = b - a
+    return not apart.terms and apart.constant >= 0
 
 
 def _whole(function: Function, site: Site, axis: int) -> tuple[Affine, Affine | None]:
@@ -1466,7 +1506,7 @@ def _own_nest(function: Function, group: list[_Plan], names: Names) -> Function 
     if use is None:
         store: Stmt = accumulate_into(target, tuple(index), value, first.site.store)
         if not inside and not guarded:  # it may be outside where a loop that sums does not run
-            runs = dict.fromkeys(fold(_runs(f)) for f in around_sum.values())
+            runs = dict.fromkeys(fold(_runs(f)) for f in around_sum.values() if f.var not in first.turned)
             for certain in (Const(True, BOOL), *(fold(_runs(f)) for f in loops)):
                 runs.pop(certain, None)
             if any(free_names(r) & {*sums} for r in runs):

@@ -10,6 +10,7 @@ vain: what no gradient needs is dead code and dropped at the end.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from weft.loops.algebra.recurrences import dependents
 from weft.loops.by_rows import by_rows
 from weft.loops.derivatives import cancels, contributions, is_unknown, keeps_zero, passed_through, sources, taken
 from weft.loops.extents import expanded, expanded_index, extents
-from weft.loops.in_steps import accumulate_in_steps
+from weft.loops.in_steps import accumulate_before_use, accumulate_in_steps
 from weft.loops.ir import (
     Array,
     Carry,
@@ -47,9 +48,7 @@ from weft.loops.ir import (
     bound_names,
     free_names,
     loaded_arrays,
-    map_statement,
     operands,
-    rewrite,
     statement_exprs,
     substitute,
     validate,
@@ -60,7 +59,7 @@ from weft.loops.ir import (
 )
 from weft.loops.live import Uses
 from weft.loops.memory import Memory
-from weft.loops.names import Names
+from weft.loops.names import Names, rename_array
 from weft.loops.normalize import normalize
 from weft.loops.orders import ordered_as_beside
 from weft.loops.phases import in_phases
@@ -497,6 +496,9 @@ class _Seed:
 
 
 _TRUE, _FALSE = Const(True, BOOL), Const(False, BOOL)
+# A carried value is computed again from what the iteration before stored and read where that takes at most as many operations
+# and loads, a name that is used twice counted twice; else it is saved.
+_MOST_READ_BACK = 64
 
 
 def _not(condition: Expr) -> Expr:
@@ -591,10 +593,11 @@ class _Adjoint:
         made, phases = in_phases(from_the_start(made, targets), targets, self.names)
         made, rows = by_rows(made, targets, self.names)
         made = accumulate(made, (*phases, *rows, *targets), self.names)
-        made = accumulate_in_steps(made, self.names)
+        made = accumulate_before_use(accumulate_in_steps(made, self.names), self.names)
         kept = {a.name for a in made.arrays}
+        stores = [s for s in walk(made.body) if isinstance(s, Store)]
         for array in self.sums:
-            if array in kept:
+            if array in kept and all(accumulation(s) for s in stores if s.array == array):
                 made = store_once(made, array)
         made = drop_dead(propagate(made))
         made = share(hoist_invariants(share(made, self.names), self.names), self.names)
@@ -625,7 +628,7 @@ class _Adjoint:
                 continue
             total = replace(array, name=self.names.fresh(f"{target}_sum"), dtype=array.dtype.opmath, role="local")
             total = replace(total, fill=number(0, total.dtype) if array.fill is not None else None)
-            body = _rename_array(made.body, target, total.name)
+            body = rename_array(made.body, target, total.name)
             body = (*body, *self._elementwise(target, array.shape, _loader(total)))
             arrays = (*(replace(a, fill=None) if a.name == target else a for a in made.arrays), total)
             made = replace(made, body=body, arrays=arrays)
@@ -1282,7 +1285,11 @@ class _Adjoint:
         lets = {s.name: s.value for s in loop.body if isinstance(s, Let)}
         inside = {n for s in loop.body for n in bound_names(s)} | {k.name for k in loop.carries}
 
+        nodes = itertools.count()  # of what is written out, in which a name that is used twice is there twice
+
         def resolve(e: Expr) -> Expr | None:
+            if next(nodes) > _MOST_READ_BACK:
+                return None
             if e in stored:
                 target = stored[e]
                 index = [resolve(i) for i in target.index]
@@ -1659,14 +1666,3 @@ def _substitute_loads(expr: Expr, names: dict[str, Expr]) -> Expr:
     old = operands(expr)
     new = tuple(_substitute_loads(o, names) for o in old)
     return with_operands(expr, new) if any(a is not b for a, b in zip(old, new, strict=True)) else expr
-
-
-def _rename_array(statements: tuple[Stmt, ...], old: str, new: str) -> tuple[Stmt, ...]:
-    def expr(e: Expr) -> Expr:
-        return rewrite(e, lambda x: replace(x, array=new) if isinstance(x, Load) and x.array == old else None)
-
-    def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        mapped = (map_statement(s, expr, block) for s in body)
-        return tuple(replace(s, array=new) if isinstance(s, Store) and s.array == old else s for s in mapped)
-
-    return block(statements)

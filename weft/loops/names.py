@@ -1,11 +1,11 @@
-"""Fresh names for one function."""
+"""Names of one function: fresh ones, and others for its arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from weft.loops.ir import For, Function, Stmt, bound_names, walk
+from weft.loops.ir import Expr, For, Function, Load, Stmt, Store, bound_names, map_statement, rewrite, walk
 
 
 @dataclass
@@ -41,3 +41,16 @@ def names_bound_in(statements: Iterable[Stmt]) -> set[str]:
         if isinstance(stmt, For):
             bound |= {stmt.var, *(c.name for c in stmt.carries)}
     return bound
+
+
+def rename_array(statements: tuple[Stmt, ...], old: str, new: str) -> tuple[Stmt, ...]:
+    """The statements, which load from and store in another array instead."""
+
+    def expr(e: Expr) -> Expr:
+        return rewrite(e, lambda x: replace(x, array=new) if isinstance(x, Load) and x.array == old else None)
+
+    def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        mapped = (map_statement(s, expr, block) for s in body)
+        return tuple(replace(s, array=new) if isinstance(s, Store) and s.array == old else s for s in mapped)
+
+    return block(statements)

@@ -11,7 +11,7 @@ t carries; an array that was fresh in every iteration of the axes or of t lies i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from weft.loops.affine import Affine, affine, is_bound
@@ -70,10 +70,12 @@ class Apart:
     memory: tuple[Array, ...]
 
 
-def taken_apart(function: Function, nest: Nest, whole: frozenset[str] = frozenset()) -> Apart | None:
+def taken_apart(
+    function: Function, nest: Nest, own: frozenset[str] = frozenset(), whole: frozenset[str] = frozenset()
+) -> Apart | None:
     """The parts of a nest: one for each loop in its body that stays in order and has loops in it, and for what lies between
-    these; without such a loop, all its statements one after another. None where that leaves it whole. whole: loops, by their
-    variables, that are parts of their own.
+    these; without such a loop, all its statements one after another. None where that leaves it whole. own: local arrays that
+    this nest alone touches. whole: loops, by their variables, that are parts of their own.
     """
     body = _branches_apart(function, nest.body)
     ordered = {s.var for s in body if isinstance(s, For) and s.var not in whole and _stays(function, nest, s)}
@@ -82,7 +84,65 @@ def taken_apart(function: Function, nest: Nest, whole: frozenset[str] = frozense
         return None
     if any(not is_bound(e, _integers(function)) for a in nest.axes for e in (a.start, a.stop)):
         return None
-    return _Taker(function, nest, body, ordered, whole).apart()
+    return _Taker(function, nest, body, ordered, whole, own=own).apart()
+
+
+def with_folds(function: Function, nest: Nest, own: frozenset[str]) -> Apart | None:
+    """The parts of a nest whose loops in order leave at points what statements after them fold at the same ones: those are one
+    part with these, which need not be kept then. None where there are none. own: local arrays that this nest alone touches.
+    """
+    if any(not is_bound(e, _integers(function)) for a in nest.axes for e in (a.start, a.stop)):
+        return None
+    body, together = list(nest.body), set[int]()
+    k = 0
+    while k < len(body):
+        loop = body[k]
+        left = _stored((loop,)) & own
+        if isinstance(loop, For) and left and _in_order(nest, loop):
+            for s in body[k + 1 :]:
+                between = body[k + 1 : next(j for j, x in enumerate(body) if x is s)]
+                if _folds_at_points(s, left) and _are_apart(between, s):
+                    body.remove(s)
+                    k += 1
+                    body.insert(k, s)
+                    together.add(k)
+        k += 1
+    if not together:
+        return None
+    taker = _Taker(function, nest, tuple(body), set(), together=frozenset(together), own=own)
+    return taker.apart()
+
+
+def _in_order(nest: Nest, loop: For) -> bool:
+    """Whether a loop is, or has in it, one that goes through its iterations in order, with loops in it."""
+    inside = [s for s in walk((loop,)) if isinstance(s, For)]
+    return any(nest.verdict(f).kind in ("scan", "sequential") and any(isinstance(s, For) for s in f.body) for f in inside)
+
+
+def _folds_at_points(stmt: Stmt, left: Collection[str]) -> bool:
+    """Whether a loop reads some of these arrays, each of them at points of its own loops alone."""
+    variables = {s.var for s in walk((stmt,)) if isinstance(s, For)}
+    exprs = (e for s in walk((stmt,)) for top in statement_exprs(s) for e in walk_expr(top))
+    reads = [e for e in exprs if isinstance(e, Load) and e.array in left]
+    plain = all(isinstance(i, Ref) for e in reads for i in e.index)
+    return isinstance(stmt, For) and plain and any(free_names(i) & variables for e in reads for i in e.index)
+
+
+def _are_apart(between: Iterable[Stmt], stmt: Stmt) -> bool:
+    """Whether a statement may come before others."""
+    touched = _arrays_of_all((stmt,))
+    for other in between:
+        if _stored((other,)) & touched or _stored((stmt,)) & _arrays_of_all((other,)) or {*bound_names(other)} & _used(stmt):
+            return False
+    return not checks_in((stmt,))
+
+
+def _stored(statements: tuple[Stmt, ...]) -> set[str]:
+    return {s.array for s in walk(statements) if isinstance(s, Store)}
+
+
+def _arrays_of_all(statements: tuple[Stmt, ...]) -> set[str]:
+    return {x for s in walk(statements) for x in _arrays_of(s)}
 
 
 def expanded(function: Function, nest: Nest) -> Apart | None:
@@ -170,6 +230,8 @@ class _Taker:
     body: tuple[Stmt, ...]
     ordered: set[str]
     whole: frozenset[str] = frozenset()  # loops that are parts of their own
+    together: frozenset[int] = frozenset()  # statements that are one part with the one before
+    own: frozenset[str] = frozenset()  # local arrays that the nest alone touches
     names: Names = field(init=False)
     memory: list[Array] = field(default_factory=list)
     cells: dict[str, Load] = field(default_factory=dict)  # names whose values lie in memory
@@ -186,10 +248,11 @@ class _Taker:
         self.checked = self.function.checked
 
     def apart(self) -> Apart | None:
-        fills = self.lifted()
         groups = [0]
-        for before, after in itertools.pairwise(self.body):
-            groups.append(groups[-1] + (not self.ordered or self.stands_alone(before) or self.stands_alone(after)))
+        for k, (before, after) in enumerate(itertools.pairwise(self.body), 1):
+            alone = not self.ordered or self.stands_alone(before) or self.stands_alone(after)
+            groups.append(groups[-1] + (alone and k not in self.together))
+        fills = self.lifted(groups)
         parts: list[Part] = []
         pending: list[_Unit] = list(fills[""])
 
@@ -253,7 +316,10 @@ class _Taker:
             own = {s.name for s in self.memory}
             arrays = (*(a for a in self.function.arrays if a.name not in self.moved), *self.memory)
             arrays = tuple(replace(a, within=self.renamed_within(a, part.function)) if a.name not in own else a for a in arrays)
-            yield replace(part, function=replace(part.function, name=name, arrays=tuple(map(_lasting, arrays))))
+            elsewhere = {x for other in parts if other is not part for x in _arrays_of_all(other.function.body)}
+            fresh = self.own - elsewhere if part.loop is None else frozenset[str]()
+            arrays = tuple(a if a.name in fresh else _lasting(a) for a in arrays)
+            yield replace(part, function=replace(part.function, name=name, arrays=arrays))
 
     def is_ordered(self, stmt: Stmt) -> bool:
         return isinstance(stmt, For) and stmt.var in self.ordered
@@ -288,9 +354,10 @@ class _Taker:
         self.memory.append(array)
         return Load(array.name, self.places(axes), type_)
 
-    def lifted(self) -> dict[str, list[_Unit]]:
-        """Arrays that are fresh in each iteration of the axes, or of a loop in order, as memory of all of the axes; the units
-        that fill them, by the variable of the loop in whose iterations they are fresh.
+    def lifted(self, groups: Sequence[int]) -> dict[str, list[_Unit]]:
+        """Arrays that are fresh in each iteration of the axes, or of a loop in order, as memory of all of the axes, where parts
+        share them; the units that fill them, by the variable of the loop in whose iterations they are fresh. groups: of each
+        statement.
         """
         axes = {a.var: a for a in self.nest.axes}
         touched = {x for s in walk(self.body) for x in _arrays_of(s)}
@@ -299,6 +366,9 @@ class _Taker:
             steps = [v for v in array.within if v in self.ordered]
             if not array.within or array.name not in touched or not {*array.within} <= axes.keys() | {*steps}:
                 continue
+            users = [k for k, s in enumerate(self.body) if array.name in _arrays_of_all((s,))]
+            if len({groups[k] for k in users}) == 1 and (self.together or len(users) == 1) and not self.ordered:
+                continue  # as fresh in that part
             own = [a for a in self.nest.axes if a.var in array.within]
             shape = (*self.extents(own), *array.shape)
             made = replace(array, name=self.names.fresh(array.name), shape=shape, role="inout", fill=None, within=(),
@@ -383,6 +453,8 @@ class _Taker:
     def closed(self, tied: list[tuple[set[str], list[Stmt]]], kept: dict[str, Load]) -> Iterator[_Unit]:
         """The units of a group that ends, whose values others find in memory from now on."""
         units = [_Unit(tuple(stmts)) for _, stmts in tied]
+        if self.together:
+            units = [_Unit(tuple(s for unit in units for s in unit.statements))] if units else []
         tied.clear()
         self.cells |= kept
         kept.clear()

@@ -51,9 +51,20 @@ class RecurrencePlan:
         return self.threads * self.states
 
     @property
+    def folded(self) -> int:
+        """Rows of a warp that shuffles fold where rows meet; 1 where all meet in shared memory."""
+        rows = WARP // self.threads
+        return rows if self.block >= WARP and 1 < rows <= self.states else 1
+
+    @property
+    def slots(self) -> int:
+        """Places at a point where rows of a block meet, each for all states."""
+        return self.teams // self.folded
+
+    @property
     def pitch(self) -> int:
-        """Places from a row to the next one where rows meet: those beside each other are in other banks."""
-        return self.width + self.threads
+        """From one such place to the next: rows beside each other are in other banks."""
+        return self.width + (self.threads if self.folded == 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -138,8 +149,8 @@ def kept_bytes(found: Recurrences, plan: RecurrencePlan) -> list[tuple[str, int]
 
 def met_bytes(found: Recurrences, plan: RecurrencePlan) -> list[tuple[str, int]]:
     """Bytes of shared memory in which the rows of a block meet, of each fold over them."""
-    each = plan.points * plan.teams
-    return [(f.results[0], each * f.types[0].size * (plan.pitch if found.state in f.axes else 1)) for f in found.crossed]
+    own = {True: plan.slots * plan.pitch, False: plan.teams}
+    return [(f.results[0], plan.points * f.types[0].size * own[found.state in f.axes]) for f in found.crossed]
 
 
 def shared_bytes(found: Recurrences, plan: RecurrencePlan) -> int:

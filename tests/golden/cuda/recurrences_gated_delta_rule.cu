@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(64) gated_delta_rule(
             for (int32_t v = 0; v < 8; ++v) {
                 found_own = weft::fma(k_run[v], state_before[v], found_own);
             }
-            const float found = weft::reduce<weft::Sum<float>, 8>(found_own, nullptr);
+            const float found = weft::reduce_lanes<weft::Sum<float>, 8>(found_own);
             // linear_attention.py:58: new = beta[b, h, t] * (v[b, h, t, e] - decay * found)
             const float beta_value_2 = float(beta_tile[point]);
             const float v_value_2 = float(v_tile[point * 8 + threadIdx.y]);
@@ -172,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(64) gated_delta_rule(
             for (int32_t v = 0; v < 8; ++v) {
                 total_own = weft::fma(q_run[v], state_1_run[v], total_own);
             }
-            const float total = weft::reduce<weft::Sum<float>, 8>(total_own, nullptr);
+            const float total = weft::reduce_lanes<weft::Sum<float>, 8>(total_own);
             if (threadIdx.x == 0) {
                 // linear_attention.py:63: o[b, h, t, e] = total
                 o_b_h[t * o_stride_2 + e] = total;

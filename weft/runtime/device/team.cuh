@@ -105,6 +105,21 @@ template <int threads> WEFT_FUNCTION void sync_team() {
     }
 }
 
+// The values that the rows of a warp have of each of their places, folded: rows of so many threads lie side by side, and the
+// r-th of them has the r-th run of these results in the beginning of its values. In a tree, the same for all.
+template <class Algebra, int threads, int places, int distance = 16, int half = places / 2>
+WEFT_FUNCTION void fold_rows(typename Algebra::Value (&values)[places]) {
+    static_assert(half > 0 && distance >= threads, "each row has some of the results");
+    const bool late = (threadIdx.y * threads + threadIdx.x) & distance;
+#pragma unroll
+    for (int k = 0; k < half; ++k) {
+        const auto first = values[k], second = values[k + half];
+        const auto own = late ? second : first, other = shuffle_xor(late ? first : second, distance);
+        values[k] = late ? Algebra::combine(other, own) : Algebra::combine(own, other);
+    }
+    if constexpr (distance > threads) fold_rows<Algebra, threads, places, distance / 2, half / 2>(values);
+}
+
 // Both halves of reduce for a team of several warps, so that several values meet at one barrier: each is told, then come the
 // barrier and what has been told of each.
 template <class Algebra> WEFT_FUNCTION void tell(typename Algebra::Value value, typename Algebra::Value* scratch) {
