@@ -61,8 +61,13 @@ def test_others_go_on_as_before(kernel: Any, sizes: list[tuple[int, ...]]) -> No
 
 
 def test_gradients_whose_last_chunk_lacks_points() -> None:
-    entries = clean(linear_attention, *tokens(2, 150, 16, 16, torch.bfloat16)[:4], gradients=True)
-    assert {"linear_attention", "linear_attention_adjoint_early", "linear_attention_adjoint"} <= entries
+    """Blocks share points, and two sums over the states have four warps each."""
+    entries = clean(linear_attention, *tokens(1, 210, 64, 64, torch.bfloat16)[:4], gradients=True)
+    assert {"linear_attention_before", "linear_attention_adjoint_early", "linear_attention_adjoint"} <= entries
+
+
+def test_sides_that_leave_warps_without_states() -> None:
+    clean(linear_attention, *tokens(1, 210, 40, 16, torch.bfloat16)[:4])
 
 
 @pytest.mark.parametrize(
