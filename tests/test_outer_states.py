@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.gradients import examined_gradient
-from tests.kernels_of_outer_states import carried_on, gated, grouped, retention, shared_by_heads
+from tests.kernels_of_outer_states import carried_on, gated, given_decays, grouped, retention, shared_by_heads
 from tests.kernels_of_recurrences import tokens
 from weft.kernels import gated_delta_rule, linear_attention
 from weft.plan.outer_states import OuterPlan
@@ -87,6 +87,12 @@ def test_gradients_of_what_heads_have_in_common(kernel: Any, specs: tuple[str, .
 def test_gradients_of_heads_that_share_keys() -> None:
     x, keys, queries = drawn((1, 130, 2, 16), (1, 130, 16), (1, 130, 16))
     assert "shared_by_heads_adjoint_2" in clean(shared_by_heads, x, -torch.rand(1, 130, 2), keys, queries, gradients=True)
+
+
+def test_gradients_of_decays_that_are_given() -> None:
+    """What early and late states make together at a point is without the point's own decay."""
+    q, k, v = drawn((1, 130, 16), (1, 130, 16), (1, 130, 16))
+    assert "given_decays_adjoint_early" in clean(given_decays, q, k, v, torch.rand(1, 130), gradients=True)
 
 
 def test_what_is_not_finite_stays_with_those_that_have_it() -> None:

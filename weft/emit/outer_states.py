@@ -66,7 +66,11 @@ def emit(function: Function, nest: Nest, found: OuterStates, plan: OuterPlan, fa
     large = varies | {s.name for s in function.scalars}
     steps = outer_steps(found, plan, kernel_entry(nest.name))
     names = [step.entry for step in steps]
-    launches = dependences([k > 0 for k, _ in enumerate(steps)])
+    # sums of late scans need nothing of early ones: their blocks go along with those
+    launches = [
+        replace(d, late=d.awaits and not step.takes)
+        for d, step in zip(dependences([k > 0 for k, _ in enumerate(steps)]), steps, strict=True)
+    ]
     include(writer, launches)
     for step, dependence in zip(steps, launches, strict=True):
         writer.line()
@@ -127,6 +131,7 @@ class OuterEntry(ValueBody):
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {self.step.entry}(\n    {lines})'):
             dependence.begin(self.writer)
             self.body()
+            self.end(dependence)
 
     @property
     def resident(self) -> int:
@@ -151,7 +156,6 @@ class OuterEntry(ValueBody):
             self.writer.line("states.clear();")
             self.writer.line("float left = 1.0f;")
         self.go()
-        self.end()
 
     def everything(self) -> tuple[Let | Store, ...]:
         writes = [w for w, needed in self.found.writes if needed in self.taken or (self.meets and isinstance(needed, Meeting))]
@@ -745,10 +749,11 @@ class OuterEntry(ValueBody):
                         for v in range(2):
                             line(f"write_{k}(chunk, row + 8 * h, lane + r * 8 + {v}, sums[r][2 * h + {v}]);")
 
-    def end(self) -> None:
+    def end(self, dependence: Dependence) -> None:
         """What is known after a block's last point."""
         line, scan = self.writer.line, self.growth.scan
         if not self.takes:
+            dependence.end(self.writer)
             line(f"states.leave({self.left_by('sums')} + int64_t(blockIdx.x) * {self.held});")
             line(f"if (threadIdx.x == 0) {self.left_by('left')}[blockIdx.x] = left;")
             return
