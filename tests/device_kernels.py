@@ -268,7 +268,7 @@ def _runs_reference(x: Array) -> tuple[Array, ...]:
     flat = x.reshape(-1)
     padded = np.concatenate([np.zeros(2, x.dtype), flat, np.zeros(2, x.dtype)])
     strided = flat.reshape(4, 32).T.reshape(-1)
-    rows = [flat, strided, padded[:128], padded[1:129], padded[3:131]]
+    rows = [flat, strided, padded[:128], padded[1:129], padded[3:131], flat]
     return (np.stack(rows),)
 
 
@@ -298,6 +298,9 @@ extern "C" __global__ void {name}(const Element* x, Element* y) {{
     weft::store<count>(y + 384 + first, tile);
     weft::unpack(weft::fetch_after<count, 2>(x, first, 128), tile);
     weft::store<1>(y + 512 + first, tile);
+    weft::unpack(run, tile);
+    weft::store_pair(y + 640 + first, tile[0], tile[1]);
+    weft::store_pair(y + 642 + first, tile[2], tile[3]);
 }}
 """,
         lambda generator: (whole(generator, 4, 32, dtype=dtype, size=100),),

@@ -96,3 +96,20 @@ def grouped(q, k, v, a):
                     total += q[n, l, d] * state[d]
                 y[n, l, e] = total
     return y
+
+
+@weft.kernel
+def given_decays(q, k, v, a):
+    """Decays that are no function of anything else."""
+    heads, length, width = q.shape
+    y = torch.empty(heads, length, v.shape[2])
+    for n in range(heads):
+        for e in range(v.shape[2]):
+            state = torch.zeros(width)
+            for l in range(length):
+                total = 0.0
+                for d in range(width):
+                    state[d] = a[n, l] * state[d] + k[n, l, d] * v[n, l, e]
+                    total += q[n, l, d] * state[d]
+                y[n, l, e] = total
+    return y

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.gradients import examined_gradient
-from tests.kernels_of_outer_states import carried_on, gated, grouped, retention, shared_by_heads
+from tests.kernels_of_outer_states import carried_on, gated, given_decays, grouped, retention, shared_by_heads
 from tests.kernels_of_recurrences import tokens
 from weft.kernels import gated_delta_rule, linear_attention
 from weft.plan.outer_states import OuterPlan
@@ -61,8 +61,13 @@ def test_others_go_on_as_before(kernel: Any, sizes: list[tuple[int, ...]]) -> No
 
 
 def test_gradients_whose_last_chunk_lacks_points() -> None:
-    entries = clean(linear_attention, *tokens(2, 150, 16, 16, torch.bfloat16)[:4], gradients=True)
-    assert {"linear_attention", "linear_attention_adjoint_early", "linear_attention_adjoint"} <= entries
+    """Blocks share points, and two sums over the states have four warps each."""
+    entries = clean(linear_attention, *tokens(1, 210, 64, 64, torch.bfloat16)[:4], gradients=True)
+    assert {"linear_attention_before", "linear_attention_adjoint_early", "linear_attention_adjoint"} <= entries
+
+
+def test_sides_that_leave_warps_without_states() -> None:
+    clean(linear_attention, *tokens(1, 210, 40, 16, torch.bfloat16)[:4])
 
 
 @pytest.mark.parametrize(
@@ -82,6 +87,12 @@ def test_gradients_of_what_heads_have_in_common(kernel: Any, specs: tuple[str, .
 def test_gradients_of_heads_that_share_keys() -> None:
     x, keys, queries = drawn((1, 130, 2, 16), (1, 130, 16), (1, 130, 16))
     assert "shared_by_heads_adjoint_2" in clean(shared_by_heads, x, -torch.rand(1, 130, 2), keys, queries, gradients=True)
+
+
+def test_gradients_of_decays_that_are_given() -> None:
+    """What early and late states make together at a point is without the point's own decay."""
+    q, k, v = drawn((1, 130, 16), (1, 130, 16), (1, 130, 16))
+    assert "given_decays_adjoint_early" in clean(given_decays, q, k, v, torch.rand(1, 130), gradients=True)
 
 
 def test_what_is_not_finite_stays_with_those_that_have_it() -> None:

@@ -523,11 +523,11 @@ def _launch_recurrences(
 def _launch_outer(
     function: Function, nest: Nest, found: OuterStates, variant: Variant, plan: OuterPlan, extents: OuterExtents
 ) -> tuple[Launch, ...]:
-    partial, grid, block = tuple(outer_memory(found, plan, extents)), (extents.blocks, 1, 1), (plan.threads, 1, 1)
+    partial = tuple(outer_memory(found, plan, extents))
     return tuple(
         Launch(
-            variant, step.entry, grid, block, partial=partial, parts=extents.parts,
-            shared=outer_bytes(function, found, plan, variant.facts, step), dependent=k > 0,
+            variant, step.entry, (extents.blocks(plan, step), 1, 1), (32 * step.warps(found, plan), 1, 1), partial=partial,
+            parts=extents.sharing(plan, step), shared=outer_bytes(function, found, plan, variant.facts, step), dependent=k > 0,
         )
         for k, step in enumerate(outer_steps(found, plan, kernel_entry(nest.name)))
     )  # fmt: skip

@@ -2,19 +2,19 @@
 
 Where blocks share the points of a row, a launch before leaves what the points of each of them make of states of zeros, and what
 they leave of others. A chunk in which something is not finite is gone through in order, as the program has it; so is all before
-a block's points where the states that come to it are not.
+a block's points where the states that come to it are not: what is not finite stays so in what a launch before adds up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
 from weft.emit.dependent import Dependence, dependences, include
-from weft.emit.expressions import SUM, memory_type
+from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.subscripts import coefficient
 from weft.emit.text import Writer
@@ -22,7 +22,7 @@ from weft.emit.threads import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.outer_states import Meeting, OuterStates, Taken
 from weft.graph.tile import Fold, Map, Read, Write, uses_of_write
-from weft.loops.ir import Const, Expr, Function, Let, Ref, Store, trapping
+from weft.loops.ir import Const, Expr, Function, Let, Load, Ref, Store, trapping
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
@@ -36,7 +36,9 @@ from weft.plan.outer_states import (
     OuterStep,
     blocks_at_once,
     brought,
+    held,
     held_states,
+    in_pairs,
     is_packets,
     meets,
     numbers,
@@ -45,10 +47,11 @@ from weft.plan.outer_states import (
 )
 
 _TAKEN = (
-    "added", "all", "before", "begin", "block", "both", "bring", "chunk", "chunks", "column", "each", "early",
-    "fine", "first", "first_lane", "from", "h", "here", "inside", "item", "keep", "kept", "lane", "late", "left", "made",
-    "memory", "n", "next", "outside", "own", "parts", "point", "points", "r", "row", "scores", "segment", "Shared", "shared",
-    "stage", "states", "stop", "sum", "sums", "thread", "total", "v", "value", "values", "x",
+    "added", "all", "before", "begin", "block", "both", "bring", "chunk", "chunks", "column", "each", "early", "end",
+    "fine", "first", "first_lane", "from", "group", "h", "here", "inside", "item", "keep", "kept", "lane", "late", "left",
+    "made", "memory", "n", "next", "one", "other", "outside", "own", "parts", "point", "points", "r", "row", "scores",
+    "segment", "Shared", "shared", "stage", "states", "stop", "sum", "sums", "thread", "total", "two", "v", "value",
+    "values", "x",
 )  # fmt: skip
 
 
@@ -63,7 +66,11 @@ def emit(function: Function, nest: Nest, found: OuterStates, plan: OuterPlan, fa
     large = varies | {s.name for s in function.scalars}
     steps = outer_steps(found, plan, kernel_entry(nest.name))
     names = [step.entry for step in steps]
-    launches = dependences([k > 0 for k, _ in enumerate(steps)])
+    # sums of late scans need nothing of early ones: their blocks go along with those
+    launches = [
+        replace(d, late=d.awaits and not step.takes)
+        for d, step in zip(dependences([k > 0 for k, _ in enumerate(steps)]), steps, strict=True)
+    ]
     include(writer, launches)
     for step, dependence in zip(steps, launches, strict=True):
         writer.line()
@@ -89,6 +96,7 @@ class OuterEntry(ValueBody):
         self.takes = self.step.takes
         self.taken = self.found.taken_of(self.step.growth) if self.takes else ()
         self.meets = meets(self.found, self.step)
+        self.paired = in_pairs(self.found)
         self.keeps = self.takes and bool(self.found.meetings) and not self.meets
         self.count = ""  # of points
         self.columns = ""  # the first column of a block
@@ -99,7 +107,10 @@ class OuterEntry(ValueBody):
         self.numbers = numbers(self.found, self.step)
         self.places_of = {e: name for name, e in reversed(self.numbers.items())}  # equal ones have one place
         self.stages = self.step.stages(self.plan)
-        self.held = held_states(self.plan) * self.plan.threads
+        self.apart = self.step.apart(self.found, self.plan)
+        self.warps = self.step.warps(self.found, self.plan)
+        self.threads, self.groups = 32 * self.warps, self.warps // 4
+        self.held = held(self.found, self.plan, self.step)
         self.own = brought(self.function, self.found, self.plan, self.facts, self.step)
 
     # ---------------------------------------------------------------- the kernel
@@ -116,16 +127,17 @@ class OuterEntry(ValueBody):
         given += [f"float* {name}" for name in self.memory.values()]
         given += ["const int64_t parts"] if self.memory else []
         lines = ",\n    ".join(given)
-        bounds = f"{self.plan.threads}, {self.resident}"
+        bounds = f"{self.threads}, {self.resident}"
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {self.step.entry}(\n    {lines})'):
             dependence.begin(self.writer)
             self.body()
+            self.end(dependence)
 
     @property
     def resident(self) -> int:
         """Blocks that a multiprocessor has at once."""
         size = shared_bytes(self.function, self.found, self.plan, self.facts, self.step)
-        return max(1, blocks_at_once(self.plan, size, MOST_SHARED))
+        return max(1, blocks_at_once(self.found, self.plan, self.step, size, MOST_SHARED))
 
     def left_by(self, what: str, growth: int | None = None) -> str:
         own = self.growth if growth is None else self.found.growths[growth]
@@ -144,7 +156,6 @@ class OuterEntry(ValueBody):
             self.writer.line("states.clear();")
             self.writer.line("float left = 1.0f;")
         self.go()
-        self.end()
 
     def everything(self) -> tuple[Let | Store, ...]:
         writes = [w for w, needed in self.found.writes if needed in self.taken or (self.meets and isinstance(needed, Meeting))]
@@ -205,26 +216,34 @@ class OuterEntry(ValueBody):
                 wanted = own.value.name if isinstance(own.value, Ref) else "operand"
                 self.tiles[own.value] = self.fresh.fresh(f"{wanted}_tile")
                 line(f"weft::PartsTile<{CHUNK}, {plan.widths[own.side]}, {own.parts}> {self.tiles[own.value]}[{own.stages}];")
-            of_states = f"weft::PartsTile<{rows}, {columns}, weft::exact_parts> states;"
-            line(of_states if self.takes else f"float states[{rows * columns}];")
+            if self.takes:
+                line(f"weft::PartsTile<{rows}, {columns}, weft::exact_parts> states;")
             line("weft::ChunkWeights weights;")
             if self.meets:
-                line("weft::ChunkMeeting meeting;")
+                line(f"weft::{'ChunkPairs' if self.paired else 'ChunkMeeting'} meeting;")
             for name in self.places_of.values():
                 line(f"alignas(16) float {name}[{self.stages}][{CHUNK}];")
         line("extern __shared__ __align__(1024) unsigned char memory[];")
         size = shared_bytes(self.function, self.found, plan, self.facts, self.step)
         line(f"static_assert(sizeof(Shared) <= {size});")
-        line("Shared& shared = *reinterpret_cast<Shared*>(memory);")
-        line(f"weft::OuterStates<{rows}, {columns}, {plan.warps}> states;")
-        line(f"static_assert(states.count * 4 == {held_states(plan)});")
+        line("Shared& shared = weft::kept_memory<Shared>(memory);")
+        line(f"weft::OuterStates<{rows}, {columns}, {self.warps}> states;")
+        line(f"static_assert(states.count * 4 == {held_states(self.found, plan, self.step)});")
 
     def chunks(self) -> None:
         line = self.writer.line
         line(f"const int32_t chunks = int32_t(({self.count} + {CHUNK - 1}) / {CHUNK});")
         if self.plan.shared:
-            line("const int32_t each = int32_t((chunks + parts - 1) / parts);")
-            line("const int32_t first = segment * each, stop = weft::minimum<int32_t>(first + each, chunks);")
+            pieces = self.plan.pieces[self.step.growth]
+            if self.takes or pieces == 1:
+                line("const int32_t each = int32_t((chunks + parts - 1) / parts);")
+                line("const int32_t first = segment * each, stop = weft::minimum<int32_t>(first + each, chunks);")
+            else:
+                line(f"// {pieces} blocks have the chunks that one of the next launch has")
+                line(f"const int32_t all = int32_t((chunks + parts / {pieces} - 1) / (parts / {pieces}));")
+                line(f"const int32_t each = (all + {pieces - 1}) / {pieces}, end = (segment / {pieces} + 1) * all;")
+                line(f"const int32_t first = segment / {pieces} * all + segment % {pieces} * each;")
+                line("const int32_t stop = weft::minimum<int32_t>(weft::minimum<int32_t>(first + each, end), chunks);")
         else:
             line("const int32_t first = 0, stop = chunks;")
         if self.found.meetings and self.step.growth:
@@ -237,42 +256,52 @@ class OuterEntry(ValueBody):
     def bringing(self) -> None:
         """What brings the points of a chunk: operands by copies, numbers by way of registers."""
         line = self.writer.line
-        for name in self.places_of.values():
-            line(f"float {name}_ahead = 1.0f;")
         with self.writer.block("const auto bring = [&](const int32_t chunk, const int32_t stage)", "};"):
             line("// found anew for each chunk: places of all copies would take registers from the products")
-            line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.plan.threads - 1};")
+            line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.threads - 1};")
             self.points()
             for own in self.own:
                 if own.stages > 1 or self.stages == 1:
                     self.bring(own)
             line("weft::commit_copies();")
+        # what numbers are made of is read a chunk ahead: threads wait for it where they make them
+        reads = [v for v in self.needed(self.places_of) if isinstance(v, Read) and not self.needed(v.index)]
+        names = {v.name: self.fresh.fresh(f"{v.name}_ahead") for v in reads}
+        for v in reads:
+            line(f"{register_type(v.type)} {names[v.name]} = {{}};")
         with self.writer.block("const auto look = [&](const int32_t chunk)", "};"):
-            line(f"if (threadIdx.x >= {2 * CHUNK}) return;")
-            line(f"const int64_t point = {self.point_of(f'threadIdx.x % {CHUNK}')};")
-            line(f"const bool here = {self.is_point};")
-            for name in self.places_of.values():  # points that are none add nothing, and leave all as it is
-                line(f"{name}_ahead = 1.0f;")
-            with self.writer.block("if (here)"), self.placed("point"):
-                self.computed(self.places_of)
-                for value, name in self.places_of.items():
-                    line(f"{name}_ahead = {self.printer.value(value)};")
+            line("const int32_t thread = weft::own_thread();")
+            line(f"const int64_t point = {self.point_of(f'thread % {CHUNK}')};")
+            with self.writer.block(f"if (thread < {2 * CHUNK} && {self.is_point})"), self.placed("point"):
+                for v in reads:
+                    self.writer.cite(v.location)
+                    line(f"{names[v.name]} = {self.printer.value(Load(v.array, v.index, v.type))};")
         if self.single:
             with self.writer.block("const auto bring_factors = [&](const int32_t chunk)", "};"):
-                line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.plan.threads - 1};")
+                line(f"const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & {self.threads - 1};")
                 self.points()
                 for own in self.single:
                     self.bring(own)
                 line("weft::commit_copies();")
-        with self.writer.block("const auto keep = [&](const int32_t stage)", "};"):
-            with self.writer.block(f"if (threadIdx.x < {CHUNK})"):
+        with self.writer.block("const auto keep = [&](const int32_t chunk, const int32_t stage)", "};"):
+            for name in self.places_of.values():  # points that are none add nothing, and leave all as it is
+                line(f"float {name}_ahead = 1.0f;")
+            line("const int32_t thread = weft::own_thread();")
+            line(f"const int64_t point = {self.point_of(f'thread % {CHUNK}')};")
+            here = self.writer.block(f"if (thread < {2 * CHUNK} && {self.is_point})")
+            with here, self.placed("point"), self.spelled(names):
+                self.leaves |= names.keys()
+                self.computed(self.places_of)
+                for value, name in self.places_of.items():
+                    line(f"{name}_ahead = {self.printer.value(value)};")
+            with self.writer.block(f"if (thread < {CHUNK})"):
                 for name in self.places_of.values():
-                    line(f"shared.{name}[stage][threadIdx.x] = {name}_ahead;")
+                    line(f"shared.{name}[stage][thread] = {name}_ahead;")
             line("__syncwarp();")
-            reads = "true" if self.taken or self.meets else "false"
+            taking = "true" if self.taken or self.meets else "false"
             given = [self.number("decay"), self.ahead("decay"), self.ahead("weight")]
-            self.writer.wrapped(f"shared.weights.weigh<{reads}>(", given, ");")
-            if self.meets:
+            self.writer.wrapped(f"shared.weights.weigh<{taking}>(", given, ");")
+            if self.meets and not self.paired:
                 line(f"shared.meeting.weigh({self.ahead('early_decay')}, {self.ahead('early_weight')});")
 
     @property
@@ -292,14 +321,14 @@ class OuterEntry(ValueBody):
         line, plan = self.writer.line, self.plan
         width, tile, packet = plan.widths[own.side], self.tile_of(own.value), PACKET if own.copied else 1
         items = CHUNK * width // packet
-        rows = plan.threads * packet // width  # of the threads' packets at once
-        if own.copied is not None and items % plan.threads == 0 and (step := self.step_of(own.copied, rows)) is not None:
+        rows = self.threads * packet // width  # of the threads' packets at once
+        if own.copied is not None and items % self.threads == 0 and (step := self.step_of(own.copied, rows)) is not None:
             self.bring_in_steps(own.copied, own.side, tile, rows, step)
             return
         line("#pragma unroll" if own.copied else "#pragma unroll 4")
-        with self.writer.block(f"for (int32_t n = 0; n < {-(-items // plan.threads)}; ++n)"):
-            line(f"const int32_t item = thread + n * {plan.threads};")
-            if items % plan.threads:
+        with self.writer.block(f"for (int32_t n = 0; n < {-(-items // self.threads)}; ++n)"):
+            line(f"const int32_t item = thread + n * {self.threads};")
+            if items % self.threads:
                 line(f"if (item >= {items}) break;")
             across = width // packet
             line(f"const int32_t row = item / {across}, lane = item % {across}{f' * {packet}' if packet > 1 else ''};")
@@ -377,7 +406,7 @@ class OuterEntry(ValueBody):
             place, writes = "const int32_t chunk, const int32_t row, const int64_t lane", self.writes_of(t)
             pairs = [w for w in writes if self.in_pairs(w, side)]
             one, both = (f"const auto write_{k}{name} = [&]({place}, {given})" for name, given in
-                         (("", "const float value"), ("_pair", "const float (&values)[2]")))  # fmt: skip
+                         (("", "const float value"), ("_pair", "const float value, const float other")))  # fmt: skip
             with self.writer.block(one, "};"):
                 line(f"const int64_t point = {self.point_of('row')};")
                 line(f"if (!({self.is_point}) || int32_t(lane) >= {self.here[side]}) return;")
@@ -392,13 +421,11 @@ class OuterEntry(ValueBody):
                 with self.placed("point"):
                     for w in pairs:
                         self.write_pair(w, t, side)
-                if len(pairs) < len(writes):
-                    line("#pragma unroll")
-                    lanes = self.writer.block("for (int32_t v = 0; v < 2; ++v)")
-                    with lanes, self.placed("point", {side: "lane + v"}):
+                for lane, sum_ in (("lane", "value"), ("lane + 1", "other")) if len(pairs) < len(writes) else ():
+                    with self.writer.block(""), self.placed("point", {side: lane}):
                         for w in writes:
                             if w not in pairs:
-                                self.with_sum(t.fold, "values[v]", partial(self.write, w), uses_of_write(w))
+                                self.with_sum(t.fold, sum_, partial(self.write, w), uses_of_write(w))
         for k, m in enumerate(self.found.meetings if self.meets else ()):
             given = "const int32_t chunk, const int32_t row, const float sum"
             with self.writer.block(f"const auto write_met_{k} = [&]({given})", "};"):
@@ -418,13 +445,13 @@ class OuterEntry(ValueBody):
     def write_pair(self, w: Write, taken: Taken, side: int) -> None:
         line = self.writer.line
         type_ = memory_type(self.function.array(w.array).dtype)
-        line("float made[2];")
-        line("#pragma unroll")
-        with self.writer.block("for (int32_t v = 0; v < 2; ++v)"), self.placed(sides={side: "lane + v"}):
-            made = lambda: line(f"made[v] = {self.printer.value(w.value)};")  # noqa: E731
-            self.with_sum(taken.fold, "values[v]", made, uses_of_write(w))
+        line("float one, two;  // no array: ptxas would have stored it")
+        for made, lane, sum_ in (("one", "lane", "value"), ("two", "lane + 1", "other")):
+            with self.writer.block(""), self.placed(sides={side: lane}):
+                use = lambda: line(f"{made} = {self.printer.value(w.value)};")  # noqa: B023, E731
+                self.with_sum(taken.fold, sum_, use, uses_of_write(w))
         with self.placed(sides={side: "lane"}):
-            line(f"weft::store<2>(static_cast<{type_}*>({self.address(w.array, w.index)}), made);")
+            line(f"weft::store_pair(static_cast<{type_}*>({self.address(w.array, w.index)}), one, two);")
 
     def with_sum(self, fold: Fold, value: str, use: Callable[[], None], exprs: Sequence[Expr]) -> None:
         """What is done with the result of a fold, which has this value."""
@@ -447,9 +474,12 @@ class OuterEntry(ValueBody):
             return
         line("int32_t from = first;")
         self.initial()
-        line("#pragma unroll 2")
-        with self.writer.block("for (int32_t n = 0; n < segment; ++n)"):
-            line("const int64_t block = int64_t(blockIdx.x) - segment + n;")
+        line(f"#pragma unroll {max(1, 64 * self.threads // self.held)}")
+        pieces = self.plan.pieces[self.step.growth]
+        times = f" * {pieces}" if pieces > 1 else ""
+        with self.writer.block(f"for (int32_t n = 0; n < segment{times}; ++n)"):
+            begin = "int64_t(blockIdx.x) - segment"
+            line(f"const int64_t block = {f'({begin}){times}' if times else begin} + n;")
             line(f"states.follow({self.left_by('sums')} + block * {self.held}, {self.left_by('left')}[block]);")
         with self.writer.block("if (!__syncthreads_and(weft::all_finite(states.state)))"):
             line("// what is not finite is found again in order: not all that blocks have left may be in it")
@@ -487,9 +517,8 @@ class OuterEntry(ValueBody):
         line(f"const int32_t points = {CHUNK if self.before else left_over};")
         line("#pragma unroll 1")
         with self.writer.block(f"for (int32_t point = {begin}; point < points; ++point)"):
-            if self.takes:
-                with self.writer.block("if (chunk >= first)" if self.plan.shared else ""):
-                    self.read_point(left, right, here)
+            with self.writer.block("if (chunk >= first)" if self.plan.shared else ""):
+                self.read_point(left, right, here)
             given = ["all", "point", left, right, *(f"{self.number(n)}[point]" for n in ("decay", "weight")), here]
             self.writer.wrapped("states.step(", given, ");")
         line("states.gather(all);")
@@ -525,8 +554,12 @@ class OuterEntry(ValueBody):
                 line(f"const float own = {own_left}.get(point, row) * {own_right}.get(point, column);")
                 line(f"const float late = all[row * {self.plan.widths[1]} + column];")
                 words = {e: f"({'x' if e[0] else 'added'} * {'late' if e[1] else 'own'})" for e in m.factors}
-                terms = [f"{self.number(f'met_{k}_{e:d}{l:d}')}[point] * {words[e, l]}" for e, l in m.factors]
-                line(f"return {' + '.join(terms)};")
+                if self.paired:
+                    late = " + ".join(f"{self.number(n)}[point] * {words[True, n == 'decay']}" for n in ("decay", "weight"))
+                    line(f"return {self.number(f'met_{k}')}[point] * ({late});")
+                else:
+                    terms = [f"{self.number(f'met_{k}_{e:d}{l:d}')}[point] * {words[e, l]}" for e, l in m.factors]
+                    line(f"return {' + '.join(terms)};")
             line(f"const float sum_{k} = early.sum_here(shared.meeting.of_both, {here}, made_{k});")
             line(f"if (threadIdx.x == 0) write_met_{k}(chunk, point, sum_{k});")
 
@@ -534,34 +567,44 @@ class OuterEntry(ValueBody):
         """Go through a block's chunks."""
         line, ahead = self.writer.line, self.stages > 1
         begin = "from" if self.takes and self.plan.shared else "first"
+        first = f"{begin} % 2" if ahead else "0"
         with self.writer.block(f"if ({begin} < stop)"):
             line(f"look({begin});")
-            line(f"bring({begin}, 0);")
-            line("keep(0);")
+            line(f"bring({begin}, {first});")
+            line(f"keep({begin}, {first});")
             if self.single:
                 line(f"bring_factors({begin});")
         if self.takes:
             line("states.share(shared.states);")
+        if self.takes and self.groups > 1:
+            line("const int32_t group = weft::warp_number() / 4;")
         with self.writer.block(f"for (int32_t chunk = {begin}; chunk < stop; ++chunk)"):
-            line(f"const int32_t stage = {f'(chunk - {begin}) % 2' if ahead else '0'};")
+            line(f"const int32_t stage = {'weft::uniform(chunk % 2)' if ahead else '0'};")
             line("weft::meet_for_products();")
             with self.writer.block("if (chunk + 1 < stop)"):
                 line("look(chunk + 1);")
                 if ahead:
                     line("bring(chunk + 1, stage ^ 1);")
+            if not self.takes:
+                self.writer.wrapped("left *= states.add(", [*self.pair, "shared.weights"], ");")
+                line("__syncthreads();")
+                line("if (chunk + 1 < stop) keep(chunk + 1, stage ^ 1);")
+                return
             line("bool fine = true;")
             line("float next[decltype(states)::count][4], total = 0.0f;")
             if begin == "from":
                 line("if (chunk < first) fine = false;  // for its states alone, in order")
-            if self.taken or self.keeps or self.meets:
-                with self.writer.block("else" if begin == "from" else ""):
-                    self.taking()
+            with self.writer.block("else" if begin == "from" else ""):
+                self.taking()
             if self.single:
                 line("__syncthreads();  // what states are taken with makes room")
                 line("if (chunk + 1 < stop) bring_factors(chunk + 1);")
             with self.writer.block("if (chunk >= first)") if begin == "from" else nullcontext():
                 self.adding()
+            more = "if (chunk + 1 < stop) bring(chunk + 1, 0);"
             with self.writer.block("if (__syncthreads_and(fine))"):
+                if not ahead:
+                    line(f"{more}  // on its way while states are shared")
                 line("states.take(next, total);")
             with self.writer.block("else"):
                 line("// something is not finite: only those points are to have it that have it in order")
@@ -570,12 +613,10 @@ class OuterEntry(ValueBody):
                 self.point_by_point()
                 if self.single:
                     line("if (chunk + 1 < stop) bring_factors(chunk + 1);")
-            if self.takes:
-                line("states.share(shared.states);")
-            with self.writer.block("if (chunk + 1 < stop)"):
-                if not ahead:
-                    line("bring(chunk + 1, 0);")
-                line(f"keep({'stage ^ 1' if ahead else '0'});")
+                elif not ahead:
+                    line(more)
+            line("states.share(shared.states);")
+            line(f"if (chunk + 1 < stop) keep(chunk + 1, {'stage ^ 1' if ahead else '0'});")
 
     def again(self, chunk: str) -> None:
         """Bring what states are taken with once more, when what is on its way has come."""
@@ -586,71 +627,102 @@ class OuterEntry(ValueBody):
     def taking(self) -> None:
         """What is taken of the states at all points of a chunk."""
         line = self.writer.line
-        if self.keeps or self.meets:
-            number = f"{self.row} * chunks + {'chunks - 1 - chunk' if self.meets else 'chunk'}"
-            line(f"float* const kept = {self.left_by('kept', 0)} + ({number}) * {self.held};")
-            if self.found.dotted(0) is not None:
-                place = f"{self.left_by('dots', 0)} + ({number}) * {DOTS}"
-                line(f"auto& dots = *reinterpret_cast<float(*)[4][{CHUNK}]>({place});")
         if self.keeps:
+            self.left_of_chunk("chunk")
             line("states.leave(kept);")
         for k, t in enumerate(self.taken):
             self.read(k, t)
         if self.meets:
             with self.writer.block(""):
+                self.left_of_chunk("chunks - 1 - chunk")
                 self.meet()
+
+    def left_of_chunk(self, chunk: str) -> None:
+        """Where early states before a chunk are, and what they make with what late ones add."""
+        number = f"{self.row} * chunks + {chunk}"
+        self.writer.line(f"float* const kept = {self.left_by('kept', 0)} + ({number}) * {self.held};")
+        if self.found.dotted(0) is not None:
+            place = f"{self.left_by('dots', 0)} + ({number}) * {DOTS}"
+            self.writer.line(f"auto& dots = *reinterpret_cast<float(*)[4][{CHUNK}]>({place});")
 
     def adding(self) -> None:
         """The states after the points of a chunk."""
         line, (left, right) = self.writer.line, self.pair
         line(f"fine = states.after(next, total, {left}, {right}, shared.weights) && fine;")
-        if not self.takes:
-            line("left *= total;")
 
     def meet(self) -> None:
         """What early and late states make together at all points of a chunk."""
-        line, first, groups = self.writer.line, self.found.growths[0], self.plan.warps // 4
+        line, first, groups = self.writer.line, self.found.growths[0], self.groups
         early, late = tuple(map(self.tile_of, (first.left, first.right))), self.pair
         if self.found.dotted(1) is None:
             line(f"weft::ChunkMeeting::across(shared.meeting.of_late, {early[0]}, shared.states, {early[1]}, {groups});")
+        line("const int32_t thread = weft::own_thread();")
+        if self.found.dotted(0) is not None:
+            with self.writer.block(f"if (thread < {self.dotting(0) * CHUNK})"):
+                place = f"thread / {CHUNK}", f"thread % {CHUNK}"
+                line(f"shared.meeting.of_early[{place[0]}][{place[1]}] = dots[{place[0]}][{CHUNK - 1} - {place[1]}];")
         line("decltype(states) early;")
         line("early.find(kept);")
+        ahead = f"kept - {self.held} + thread * {self.held // self.threads}"
+        line(f"if (chunk + 1 < stop) weft::prefetch_line({ahead});  // those of the next chunk, which come from far")
         line("const float both = states.products(early);")
-        line("if (threadIdx.x % 32 == 0) shared.meeting.of_both[threadIdx.x / 32] = both;")
+        line("if (thread % 32 == 0) shared.meeting.of_both[thread / 32] = both;")
         if self.found.dotted(0) is None:
             line("__syncthreads();")
             line("early.share(shared.states);")
             line("__syncthreads();")
             line(f"weft::ChunkMeeting::across(shared.meeting.of_early, {late[0]}, shared.states, {late[1]}, {groups});")
-        else:
-            line("const int32_t thread = weft::own_thread();")
-            with self.writer.block(f"if (thread < {groups * CHUNK})"):
-                place = f"thread / {CHUNK}", f"thread % {CHUNK}"
-                line(f"shared.meeting.of_early[{place[0]}][{place[1]}] = dots[{place[0]}][{CHUNK - 1} - {place[1]}];")
-        factors = [self.number(n) for n in ("early_decay", "early_weight")]
-        for k, _ in enumerate(self.found.meetings):
-            if k:
-                line("__syncthreads();")
-            self.writer.wrapped("shared.meeting.multiply(", [*early, *late, "shared.weights", str(groups)], ");")
-            line("__syncthreads();")
-            own = [*factors, *(self.number(f"met_{k}_{c}") for c in ("11", "10", "01", "00"))]
-            with self.writer.block(f"if (threadIdx.x < {2 * CHUNK})"):
-                given = ["shared.weights", *own, str(self.plan.warps)]
-                self.writer.wrapped("const float sum = shared.meeting.go(", given, ");")
-                line("fine = weft::is_finite(sum) && fine;")
-                line("const int32_t point = int32_t(threadIdx.x) / 32 * 16 + int32_t(threadIdx.x) % 32;")
-                line(f"if (threadIdx.x % 32 < 16) write_met_{k}(chunk, point, sum);")
+        mine = f"if (group == {self.groups - 1})" if self.groups > 1 else ""
+        if self.paired:
+            self.meet_in_pairs([*early, *late], mine)
+            return
+        line("weft::ChunkMeeting::Cells cells;")
+        with self.writer.block(mine):
+            self.writer.wrapped("shared.meeting.multiply(", ["cells", *early, *late, "shared.weights"], ");")
+        line("__syncthreads();")
+        with self.writer.block(mine):
+            line("const int32_t point = weft::ChunkMeeting::point_of(threadIdx.x);")
+            for k, _ in enumerate(self.found.meetings):
+                factors = [self.number(n) for n in ("decay", "weight", *(f"met_{k}_{c}" for c in ("11", "10", "01", "00")))]
+                given = ["cells", "shared.weights", *factors, str(self.warps), str(self.dotting(0)), str(self.dotting(1))]
+                self.writer.wrapped(f"const float sum_{k} = shared.meeting.go(", given, ");")
+                line(f"fine = weft::is_finite(sum_{k}) && fine;")
+                line(f"if (threadIdx.x % 32 < 16) write_met_{k}(chunk, point, sum_{k});")
+
+    def meet_in_pairs(self, tiles: Sequence[str], mine: str) -> None:
+        """By the last four warps, and then by the first one."""
+        line = self.writer.line
+        weight, partial_ = self.number("early_weight"), [str(self.dotting(0)), str(self.dotting(1))]
+        with self.writer.block(mine):
+            self.writer.wrapped("shared.meeting.multiply(", [*tiles, "shared.weights", weight], ");")
+        line("__syncthreads();")
+        with self.writer.block("if (weft::warp_number() == 0)"):
+            line("float sum[2];")
+            self.writer.wrapped("shared.meeting.go(", ["sum", "shared.weights", weight, str(self.warps), *partial_], ");")
+            with self.writer.block("for (int32_t n = 0; n < 2; ++n)"):
+                line("const int32_t point = thread * 2 + n;")
+                for k, _ in enumerate(self.found.meetings):
+                    line(f"const float sum_{k} = {self.number(f'met_{k}')}[point] * sum[n];")
+                    line(f"fine = weft::is_finite(sum_{k}) && fine;")
+                    line(f"write_met_{k}(chunk, point, sum_{k});")
+
+    def dotting(self, growth: int) -> int:
+        """Groups of four warps that have part each of what states make with what a point adds to the others."""
+        if self.found.dotted(growth) is None:
+            return self.groups
+        step = replace(self.step, growth=growth)
+        return 1 if step.apart(self.found, self.plan) else step.warps(self.found, self.plan) // 4
 
     def read(self, k: int, taken: Taken) -> None:
         """What is taken of the states at all points of a chunk."""
         line, plan = self.writer.line, self.plan
         over = self.found.sides.index(taken.over)
         inner, outer = map(self.tile_of, self.found.inner(taken))
-        groups = plan.warps // 4
+        groups = 1 if self.apart else self.groups
         width = plan.widths[1 - over] // groups
-        with self.writer.block(""):
-            line(f"float sums[{width // 8}][4], scores[8][4];")
-            first = f"int32_t(threadIdx.x) / 128 * {width}" if groups > 1 else "0"
+        with self.writer.block(f"if (group == {k % self.groups})" if self.apart else ""):
+            line(f"float sums[{width // 8}][4], scores[4][4];")
+            first = f"group * {width}" if groups > 1 else "0"
             line(f"const int32_t first_lane = {first};")
             own = "true" if taken.own is not None else "false"
             factor = self.tile_of(taken.factor)
@@ -658,7 +730,8 @@ class OuterEntry(ValueBody):
             self.writer.wrapped(f"weft::read_states<{'false' if over else 'true'}>(", given, ");")
             if taken is self.found.dotted(self.step.growth) and (far := self.found.met(taken)) is not None:
                 place = "shared.meeting.of_late" if self.meets else "dots"
-                line(f"weft::ChunkMeeting::dots({place}, sums, {self.tile_of(far)}, first_lane);")
+                share = "group" if groups > 1 else "0"
+                line(f"weft::ChunkMeeting::dots({place}[{share}], sums, {self.tile_of(far)}, first_lane);")
             given = ["sums", "scores", factor, inner, outer, "shared.weights", self.number(f"before_{k}")]
             given += [self.number(f"before_{k}" if taken.own is None else f"own_{k}"), "first_lane"]
             self.writer.wrapped(f"fine = weft::read_points<{own}>(", given, ") && fine;")
@@ -671,16 +744,16 @@ class OuterEntry(ValueBody):
                 line("#pragma unroll")
                 with self.writer.block(f"for (int32_t r = 0; r < {width // 8}; ++r)"):
                     if any(self.in_pairs(w, side) for w in self.writes_of(taken)):
-                        line("const float values[2] = {sums[r][2 * h], sums[r][2 * h + 1]};")
-                        line(f"write_{k}_pair(chunk, row + 8 * h, lane + r * 8, values);")
+                        line(f"write_{k}_pair(chunk, row + 8 * h, lane + r * 8, sums[r][2 * h], sums[r][2 * h + 1]);")
                     else:
                         for v in range(2):
                             line(f"write_{k}(chunk, row + 8 * h, lane + r * 8 + {v}, sums[r][2 * h + {v}]);")
 
-    def end(self) -> None:
+    def end(self, dependence: Dependence) -> None:
         """What is known after a block's last point."""
         line, scan = self.writer.line, self.growth.scan
         if not self.takes:
+            dependence.end(self.writer)
             line(f"states.leave({self.left_by('sums')} + int64_t(blockIdx.x) * {self.held});")
             line(f"if (threadIdx.x == 0) {self.left_by('left')}[blockIdx.x] = left;")
             return

@@ -108,6 +108,17 @@ class OuterStates:
         """The side of what is added to states."""
         return self.sides[0] if operand in [g.left for g in self.growths] else self.sides[1]
 
+    def around(self, meeting: Meeting) -> Expr | None:
+        """What a sum over early states before a point and late ones after it is multiplied by, where both are multiplied by the
+        same decays; None where it is another sum.
+        """
+        early, late = self.growths
+        factors = {key: e for key, e in meeting.factors.items() if not is_number(e, 0)}
+        if early.decay != late.decay or factors.keys() != {(True, True), (True, False)}:
+            return None
+        found = [_quotient(factors[True, own], e) for own, e in ((True, late.decay), (False, late.weight))]
+        return found[0] if found[0] == found[1] else None
+
     def inner(self, taken: Taken) -> tuple[Expr, Expr]:
         """Of the two vectors whose product is added, the one that has the side that is summed over, and the other one."""
         own = self.growths[taken.growth]
@@ -342,6 +353,18 @@ class _Reading:
             folds = {n for f in (*self.found.totals, *self.found.crossed) for n in f.results}
             if names & folds or {*w.axes} != {*self.found.rows, self.found.state}:
                 raise NotTiles(f"{w.array} is written otherwise than of the last states", w.location)
+
+
+def _quotient(product: Expr, factor: Expr) -> Expr | None:
+    """The product without a factor of it; None where it has no such one."""
+    found, other = Counter(_factors(product)), Counter(_factors(factor))
+    return _product((found - other).elements()) if other <= found else None
+
+
+def _factors(e: Expr) -> list[Expr]:
+    if isinstance(e, Op) and e.name == "mul":
+        return [f for a in e.args for f in _factors(a)]
+    return [] if is_number(e, 1) else [e]
 
 
 def _product(factors: Iterable[Expr]) -> Expr:

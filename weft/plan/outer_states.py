@@ -21,12 +21,13 @@ CHUNK, LINE, PACKET, PARTS = 64, 64, 8, 3
 MOST_SIDE, TILED_SIDE = 128, 64
 # Below these there is nothing to gain.
 LEAST_SIDE, LEAST_LENGTH = 16, 2 * CHUNK
-RESIDENT = 12  # warps of a multiprocessor, where shared memory has room
+RESIDENT, RESIDENT_APART = 12, 16  # warps of a multiprocessor, where shared memory has room; with half of the states each
 DOTS = 4 * CHUNK  # of early states at the points of a chunk, by groups of four warps
 MOST_SHARED = 224 * 1024  # of blocks that registers are to leave room for
 _ALIGNED = 1024  # bytes of shared memory of which tiles begin at a multiple
-# Bytes of ChunkWeights, and of ChunkMeeting.
-_WEIGHTS, _MEETING = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32 + 64 + 4 + 4 * 16 * 17 + 4 * 64 + 4 * 64)
+# Bytes of ChunkWeights, of ChunkStates, and of what ChunkPairs and ChunkMeeting have besides.
+_WEIGHTS, _STATES = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32)
+_PAIRS, _MEETING = 4 * 6 * 64, 4 * (2 * 64 + 4 + 4 * 16 * 24 + 4 * 64)
 _LARGEST_GRID = (1 << 31) - 1
 
 
@@ -34,7 +35,8 @@ _LARGEST_GRID = (1 << 31) - 1
 class OuterPlan:
     """widths: of the states that a block has, of either side, in multiples of 16. packets: of either side, whether it
     is whole packets. tiled: blocks share the second side. warps: of a block. stages: of either
-    scan, chunks that have a place in shared memory. shared: blocks share the points of a row.
+    scan, chunks that have a place in shared memory. shared: blocks share the points of a row. pieces: of either scan, blocks of
+    the launch before for the points of a block.
     """
 
     widths: tuple[int, int]
@@ -43,25 +45,25 @@ class OuterPlan:
     warps: int
     stages: tuple[int, ...]
     shared: bool
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.warps
+    pieces: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class OuterExtents:
-    """How a plan meets a call. rows: of the batch; tiles: of the second side; parts: blocks that share the points of a
-    row, which has so many chunks."""
+    """How a plan meets a call. rows: of the batch; tiles: of the second side; parts: of either scan, blocks that share the
+    points of a row, which has so many chunks."""
 
     rows: int
     tiles: int
-    parts: int
+    parts: tuple[int, ...]
     chunks: int
 
-    @property
-    def blocks(self) -> int:
-        return self.rows * self.tiles * self.parts
+    def sharing(self, plan: OuterPlan, step: OuterStep) -> int:
+        """Blocks of a launch that share a row."""
+        return self.parts[step.growth] * (1 if step.takes else plan.pieces[step.growth])
+
+    def blocks(self, plan: OuterPlan, step: OuterStep) -> int:
+        return self.rows * self.tiles * self.sharing(plan, step)
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,16 @@ class OuterStep:
     growth: int
     takes: bool
 
+    def apart(self, found: OuterStates, plan: OuterPlan) -> bool:
+        """Whether two sums over states are taken by four warps each, which have half of the states besides; elsewhere groups of
+        four warps share the places of each sum.
+        """
+        several = self.takes and len(found.taken_of(self.growth)) > 1
+        return several and plan.warps == 4 and plan.widths[0] == 64 and plan.widths[1] % 32 == 0
+
+    def warps(self, found: OuterStates, plan: OuterPlan) -> int:
+        """Warps of a block."""
+        return 2 * plan.warps if self.apart(found, plan) else plan.warps
 
     def stages(self, plan: OuterPlan) -> int:
         """Chunks that have a place in shared memory."""
@@ -110,7 +122,7 @@ def brought(
         number, parts = found.sides.index(side), {BFLOAT16: 1, FLOAT16: 2}.get(type_, PARTS)
         run = isinstance(read, Read) and type_ == BFLOAT16 and is_packets(read, found, plan, side, facts)
         # what is only taken with has its place free before the chunk's states are found
-        stages = step.stages(plan) if value in (growth.left, growth.right) else 1
+        stages = step.stages(plan) if value in (growth.left, growth.right) or step.apart(found, plan) else 1
         own.append(Brought(value, number, parts, stages, read if run and isinstance(read, Read) else None))
     return tuple(own)
 
@@ -148,29 +160,37 @@ def plan_outer_states(
     states = math.prod(widths)
     warps = next(n for n in (16, 8, 4) if n == 4 or (states >= 1024 * n and not any(w % 32 for w in widths)))
     packets = rows % PACKET == 0, columns % PACKET == 0
-    plan = OuterPlan(widths, packets, width < columns, warps, (2,) * len(found.growths), False)
+    both = len(found.growths)
+    plan = OuterPlan(widths, packets, width < columns, warps, (2,) * both, False, (1,) * both)
 
     def at_once(plan: OuterPlan, step: OuterStep) -> int:
-        return blocks_at_once(plan, shared_bytes(function, found, plan, facts, step), machine.shared)
+        return blocks_at_once(found, plan, step, shared_bytes(function, found, plan, facts, step), machine.shared)
 
     steps = outer_steps(found, plan, "")
     for step in steps:  # blocks rather than chunks that are on their way
         one = replace(plan, stages=tuple(1 if k == step.growth else n for k, n in enumerate(plan.stages)))
         plan = one if step.takes and at_once(one, step) > at_once(plan, step) else plan
-    resident = min(at_once(plan, step) for step in steps)
-    if not resident:
+    if not all(at_once(plan, step) for step in steps):
         return None
     tiles = -(-columns // widths[1])
     chunks = -(-length // CHUNK)
-    parts = max(1, min(resident * machine.multiprocessors // (batch * tiles), chunks // 2))
-    parts = -(-chunks // -(-chunks // parts))  # all have some
-    extent = OuterExtents(batch, tiles, parts, chunks)
-    return (replace(plan, shared=parts > 1), extent) if extent.blocks <= _LARGEST_GRID else None
+    parts, pieces = [], []
+    for step in steps[-both:]:
+        most = at_once(plan, step) * machine.multiprocessors // (batch * tiles)
+        own = max(1, min(most, chunks // 2))
+        parts.append(-(-chunks // -(-chunks // own)))  # all have some
+        before = replace(step, takes=False)
+        more = at_once(plan, before) * machine.multiprocessors // (batch * tiles * parts[-1])
+        pieces.append(max(1, min(more, chunks // parts[-1])))
+    extent = OuterExtents(batch, tiles, tuple(parts), chunks)
+    plan = replace(plan, shared=max(parts) > 1, pieces=tuple(pieces))
+    return (plan, extent) if max(extent.blocks(plan, step) for step in outer_steps(found, plan, "")) <= _LARGEST_GRID else None
 
 
-def blocks_at_once(plan: OuterPlan, size: int, shared: int) -> int:
+def blocks_at_once(found: OuterStates, plan: OuterPlan, step: OuterStep, size: int, shared: int) -> int:
     """Blocks that a multiprocessor has at once, of so many bytes of its shared memory."""
-    return 0 if size > shared else max(1, min(RESIDENT // plan.warps, shared // (size + _ALIGNED)))
+    most = RESIDENT_APART if step.apart(found, plan) or not step.takes else RESIDENT
+    return 0 if size > shared else max(1, min(most // step.warps(found, plan), shared // (size + _ALIGNED)))
 
 
 def _width(extent: int) -> int:
@@ -184,8 +204,8 @@ def tile_bytes(rows: int, width: int, parts: int) -> int:
 
 def shared_bytes(function: Function, found: OuterStates, plan: OuterPlan, facts: Facts, step: OuterStep) -> int:
     """Of all that a block has in shared memory."""
-    states = tile_bytes(*plan.widths, PARTS) if step.takes else math.prod(plan.widths) * 4
-    more = _MEETING if meets(found, step) else 0
+    states = tile_bytes(*plan.widths, PARTS) if step.takes else 0
+    more = _STATES + (_PAIRS if in_pairs(found) else _MEETING) if meets(found, step) else 0
     own = brought(function, found, plan, facts, step)
     tiles = sum(o.stages * tile_bytes(CHUNK, plan.widths[o.side], o.parts) for o in own)
     size = tiles + step.stages(plan) * CHUNK * 4 * len({*numbers(found, step).values()}) + states + _WEIGHTS + more
@@ -194,6 +214,11 @@ def shared_bytes(function: Function, found: OuterStates, plan: OuterPlan, facts:
 
 def meets(found: OuterStates, step: OuterStep) -> bool:
     return bool(found.meetings) and step.takes and step.growth == 1
+
+
+def in_pairs(found: OuterStates) -> bool:
+    """Whether what early and late states make together is a sum over pairs of points on either side."""
+    return all(found.around(m) is not None for m in found.meetings)
 
 
 def numbers(found: OuterStates, step: OuterStep) -> dict[str, Expr]:
@@ -205,25 +230,35 @@ def numbers(found: OuterStates, step: OuterStep) -> dict[str, Expr]:
     if meets(found, step):
         own |= {"early_decay": found.growths[0].decay, "early_weight": found.growths[0].weight}
         for k, m in enumerate(found.meetings):
+            if in_pairs(found) and (factor := found.around(m)) is not None:
+                own[f"met_{k}"] = factor
+                continue
             for early, late in ((True, True), (False, True), (True, False), (False, False)):
                 own[f"met_{k}_{early:d}{late:d}"] = m.factors.get((early, late), Const(0.0, FLOAT32))
     return own
 
 
-def held_states(plan: OuterPlan) -> int:
+def held_states(found: OuterStates, plan: OuterPlan, step: OuterStep) -> int:
     """How many states a thread has (`OuterStates`)."""
-    (rows, columns), warps = plan.widths, plan.warps
+    (rows, columns), warps = plan.widths, step.warps(found, plan)
     below = min(rows // 16, warps)
     beside = next(n for n in (4, 2, 1) if n == 1 or (below * n <= warps and columns % (16 * n) == 0))
     return -(-rows // 16 // below) * (columns // 8 // beside) * 4
 
 
+def held(found: OuterStates, plan: OuterPlan, step: OuterStep) -> int:
+    """Places in memory for the states of a block: the same ones for each launch of a plan."""
+    return held_states(found, plan, step) * 32 * step.warps(found, plan)
+
+
 def outer_memory(found: OuterStates, plan: OuterPlan, extent: OuterExtents) -> list[tuple[str, ScalarType, int]]:
     """(name, type, elements) of what the blocks of a row leave for each other, and early scans for late ones."""
-    memory, own = [], held_states(plan) * plan.threads
-    for g in found.growths if plan.shared else ():
-        name = g.scan.names[0]
-        memory += [(f"{name}.sums", FLOAT32, extent.blocks * own), (f"{name}.left", FLOAT32, extent.blocks)]
+    memory, steps = [], outer_steps(found, plan, "")
+    own = held(found, plan, steps[0])
+    for step in steps:
+        if not step.takes:
+            name, blocks = found.growths[step.growth].scan.names[0], extent.blocks(plan, step)
+            memory += [(f"{name}.sums", FLOAT32, blocks * own), (f"{name}.left", FLOAT32, blocks)]
     if found.meetings:
         name, chunks = found.growths[0].scan.names[0], extent.rows * extent.chunks
         memory += [(f"{name}.kept", FLOAT32, chunks * own), (f"{name}.dots", FLOAT32, chunks * DOTS)]

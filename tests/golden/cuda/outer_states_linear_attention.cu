@@ -1,7 +1,7 @@
 #include "weft/chunk.cuh"
 #include "weft/dependent.cuh"
 
-extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
+extern "C" __global__ void __launch_bounds__(128, 4) linear_attention_before(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
     const weft::bfloat16* __restrict__ v_2,
@@ -41,21 +41,18 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
     struct Shared {
         weft::PartsTile<64, 64, 1> k_tile[2];
         weft::PartsTile<64, 64, 1> v_tile[2];
-        float states[4096];
         weft::ChunkWeights weights;
         alignas(16) float weight[2][64];
         alignas(16) float decay[2][64];
     };
     extern __shared__ __align__(1024) unsigned char memory[];
-    static_assert(sizeof(Shared) <= 57344);
-    Shared& shared = *reinterpret_cast<Shared*>(memory);
+    static_assert(sizeof(Shared) <= 40960);
+    Shared& shared = weft::kept_memory<Shared>(memory);
     weft::OuterStates<64, 64, 4> states;
     static_assert(states.count * 4 == 32);
     const int32_t chunks = int32_t((length + 63) / 64);
     const int32_t each = int32_t((chunks + parts - 1) / parts);
     const int32_t first = segment * each, stop = weft::minimum<int32_t>(first + each, chunks);
-    float weight_ahead = 1.0f;
-    float decay_ahead = 1.0f;
     const auto bring = [&](const int32_t chunk, const int32_t stage) {
         // found anew for each chunk: places of all copies would take registers from the products
         const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & 127;
@@ -88,25 +85,29 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
         }
         weft::commit_copies();
     };
+    float g_ahead = {};
     const auto look = [&](const int32_t chunk) {
-        if (threadIdx.x >= 128) return;
-        const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
-        const bool here = point < length;
-        weight_ahead = 1.0f;
-        decay_ahead = 1.0f;
-        if (here) {
+        const int32_t thread = weft::own_thread();
+        const int64_t point = int64_t(chunk) * 64 + thread % 64;
+        if (thread < 128 && point < length) {
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            const float g_value = g_b_h[t];
-            const float exp = weft::exp(g_value);
+            g_ahead = g_b_h[t];
+        }
+    };
+    const auto keep = [&](const int32_t chunk, const int32_t stage) {
+        float weight_ahead = 1.0f;
+        float decay_ahead = 1.0f;
+        const int32_t thread = weft::own_thread();
+        const int64_t point = int64_t(chunk) * 64 + thread % 64;
+        if (thread < 128 && point < length) {
+            const float exp = weft::exp(g_ahead);
             weight_ahead = 1.0f;
             decay_ahead = exp;
         }
-    };
-    const auto keep = [&](const int32_t stage) {
-        if (threadIdx.x < 64) {
-            shared.weight[stage][threadIdx.x] = weight_ahead;
-            shared.decay[stage][threadIdx.x] = decay_ahead;
+        if (thread < 64) {
+            shared.weight[stage][thread] = weight_ahead;
+            shared.decay[stage][thread] = decay_ahead;
         }
         __syncwarp();
         shared.weights.weigh<false>(shared.decay[stage], decay_ahead, weight_ahead);
@@ -115,38 +116,19 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention_before(
     float left = 1.0f;
     if (first < stop) {
         look(first);
-        bring(first, 0);
-        keep(0);
+        bring(first, first % 2);
+        keep(first, first % 2);
     }
     for (int32_t chunk = first; chunk < stop; ++chunk) {
-        const int32_t stage = (chunk - first) % 2;
+        const int32_t stage = weft::uniform(chunk % 2);
         weft::meet_for_products();
         if (chunk + 1 < stop) {
             look(chunk + 1);
             bring(chunk + 1, stage ^ 1);
         }
-        bool fine = true;
-        float next[decltype(states)::count][4], total = 0.0f;
-        fine = states.after(next, total, shared.k_tile[stage], shared.v_tile[stage], shared.weights) && fine;
-        left *= total;
-        if (__syncthreads_and(fine)) {
-            states.take(next, total);
-        }
-        else {
-            // something is not finite: only those points are to have it that have it in order
-            float* const all = reinterpret_cast<float*>(&shared.states);
-            states.spread(all);
-            const int32_t points = int32_t(weft::minimum<int64_t>(64, length - int64_t(chunk) * 64));
-            #pragma unroll 1
-            for (int32_t point = 0; point < points; ++point) {
-                states.step(all, point, shared.k_tile[stage], shared.v_tile[stage], shared.decay[stage][point],
-                        shared.weight[stage][point], int32_t(width), int32_t(v_size_3));
-            }
-            states.gather(all);
-        }
-        if (chunk + 1 < stop) {
-            keep(stage ^ 1);
-        }
+        left *= states.add(shared.k_tile[stage], shared.v_tile[stage], shared.weights);
+        __syncthreads();
+        if (chunk + 1 < stop) keep(chunk + 1, stage ^ 1);
     }
     states.leave(state_before_sums + int64_t(blockIdx.x) * 4096);
     if (threadIdx.x == 0) state_before_left[blockIdx.x] = left;
@@ -202,14 +184,12 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     };
     extern __shared__ __align__(1024) unsigned char memory[];
     static_assert(sizeof(Shared) <= 73728);
-    Shared& shared = *reinterpret_cast<Shared*>(memory);
+    Shared& shared = weft::kept_memory<Shared>(memory);
     weft::OuterStates<64, 64, 4> states;
     static_assert(states.count * 4 == 32);
     const int32_t chunks = int32_t((length + 63) / 64);
     const int32_t each = int32_t((chunks + parts - 1) / parts);
     const int32_t first = segment * each, stop = weft::minimum<int32_t>(first + each, chunks);
-    float weight_ahead = 1.0f;
-    float decay_ahead = 1.0f;
     const auto bring = [&](const int32_t chunk, const int32_t stage) {
         // found anew for each chunk: places of all copies would take registers from the products
         const int32_t thread = weft::opaque(int32_t(threadIdx.x)) & 127;
@@ -242,19 +222,14 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         }
         weft::commit_copies();
     };
+    float g_ahead = {};
     const auto look = [&](const int32_t chunk) {
-        if (threadIdx.x >= 128) return;
-        const int64_t point = int64_t(chunk) * 64 + threadIdx.x % 64;
-        const bool here = point < length;
-        weight_ahead = 1.0f;
-        decay_ahead = 1.0f;
-        if (here) {
+        const int32_t thread = weft::own_thread();
+        const int64_t point = int64_t(chunk) * 64 + thread % 64;
+        if (thread < 128 && point < length) {
             const int64_t t = point;
             // linear_attention.py:35: state[d] = torch.exp(g[b, h, t]) * state[d] + k[b, h, t, d] * v[b, h, t, e]
-            const float g_value = g_b_h[t];
-            const float exp = weft::exp(g_value);
-            weight_ahead = 1.0f;
-            decay_ahead = exp;
+            g_ahead = g_b_h[t];
         }
     };
     const auto bring_factors = [&](const int32_t chunk) {
@@ -275,10 +250,19 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         }
         weft::commit_copies();
     };
-    const auto keep = [&](const int32_t stage) {
-        if (threadIdx.x < 64) {
-            shared.weight[stage][threadIdx.x] = weight_ahead;
-            shared.decay[stage][threadIdx.x] = decay_ahead;
+    const auto keep = [&](const int32_t chunk, const int32_t stage) {
+        float weight_ahead = 1.0f;
+        float decay_ahead = 1.0f;
+        const int32_t thread = weft::own_thread();
+        const int64_t point = int64_t(chunk) * 64 + thread % 64;
+        if (thread < 128 && point < length) {
+            const float exp = weft::exp(g_ahead);
+            weight_ahead = 1.0f;
+            decay_ahead = exp;
+        }
+        if (thread < 64) {
+            shared.weight[stage][thread] = weight_ahead;
+            shared.decay[stage][thread] = decay_ahead;
         }
         __syncwarp();
         shared.weights.weigh<true>(shared.decay[stage], decay_ahead, weight_ahead);
@@ -292,18 +276,21 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         // linear_attention.py:37: o[b, h, t, e] = total
         o_b_h[t * o_stride_2 + e] = total_2;
     };
-    const auto write_0_pair = [&](const int32_t chunk, const int32_t row, const int64_t lane, const float (&values)[2]) {
+    const auto write_0_pair = [&](const int32_t chunk, const int32_t row, const int64_t lane, const float value, const float other) {
         const int64_t point = int64_t(chunk) * 64 + row;
         if (!(point < length) || int32_t(lane) >= int32_t(v_size_3)) return;
         const int64_t t = point;
-        float made[2];
-        #pragma unroll
-        for (int32_t v = 0; v < 2; ++v) {
-            const float total_3 = values[v];
-            made[v] = total_3;
+        float one, two;  // no array: ptxas would have stored it
+        {
+            const float total_3 = value;
+            one = total_3;
+        }
+        {
+            const float total_4 = other;
+            two = total_4;
         }
         const int64_t e = lane;
-        weft::store<2>(static_cast<weft::bfloat16*>(o_b_h + t * o_stride_2 + e), made);
+        weft::store_pair(static_cast<weft::bfloat16*>(o_b_h + t * o_stride_2 + e), one, two);
     };
     int32_t from = first;
     states.clear();
@@ -319,13 +306,13 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     }
     if (from < stop) {
         look(from);
-        bring(from, 0);
-        keep(0);
+        bring(from, from % 2);
+        keep(from, from % 2);
         bring_factors(from);
     }
     states.share(shared.states);
     for (int32_t chunk = from; chunk < stop; ++chunk) {
-        const int32_t stage = (chunk - from) % 2;
+        const int32_t stage = weft::uniform(chunk % 2);
         weft::meet_for_products();
         if (chunk + 1 < stop) {
             look(chunk + 1);
@@ -336,7 +323,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         if (chunk < first) fine = false;  // for its states alone, in order
         else {
             {
-                float sums[8][4], scores[8][4];
+                float sums[8][4], scores[4][4];
                 const int32_t first_lane = 0;
                 weft::read_states<true>(sums, scores, shared.q_tile[0], shared.k_tile[stage], shared.states, first_lane);
                 fine = weft::read_points<true>(sums, scores, shared.q_tile[0], shared.k_tile[stage],
@@ -348,8 +335,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
                 for (int32_t h = 0; h < 2; ++h) {
                     #pragma unroll
                     for (int32_t r = 0; r < 8; ++r) {
-                        const float values[2] = {sums[r][2 * h], sums[r][2 * h + 1]};
-                        write_0_pair(chunk, row + 8 * h, lane + r * 8, values);
+                        write_0_pair(chunk, row + 8 * h, lane + r * 8, sums[r][2 * h], sums[r][2 * h + 1]);
                     }
                 }
             }
@@ -390,8 +376,6 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
             if (chunk + 1 < stop) bring_factors(chunk + 1);
         }
         states.share(shared.states);
-        if (chunk + 1 < stop) {
-            keep(stage ^ 1);
-        }
+        if (chunk + 1 < stop) keep(chunk + 1, stage ^ 1);
     }
 }

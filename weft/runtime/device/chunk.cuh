@@ -19,6 +19,21 @@ constexpr bool by_warpgroups = false;
 // A thread's number, for places that are found anew for each chunk: kept, they would take registers from the products.
 WEFT_FUNCTION int own_thread() { return opaque(int32_t(threadIdx.x)) & 1023; }
 
+// A number that all threads of a warp have, as the compiler then knows: what is made of it takes no registers of theirs.
+WEFT_FUNCTION int32_t uniform(int32_t value) { return __shfl_sync(0xffffffffu, value, 0); }
+
+// The number of a thread's warp.
+WEFT_FUNCTION int warp_number() { return uniform(int32_t(threadIdx.x) / 32); }
+
+// A block's memory, at an address that it keeps: found anew at each access, it would take longer than what is read there.
+template <typename T> WEFT_FUNCTION T& kept_memory(unsigned char* memory) {
+#if WEFT_ON_DEVICE
+    return *static_cast<T*>(__cvta_shared_to_generic(opaque(int32_t(__cvta_generic_to_shared(memory)))));
+#else
+    return *reinterpret_cast<T*>(memory);
+#endif
+}
+
 // What threads have copied and stored is there for the products of all.
 WEFT_FUNCTION void meet_for_products() {
     wait_copies<0>();
@@ -33,9 +48,21 @@ WEFT_FUNCTION void split(float first, float second, uint32_t (&parts)[exact_part
 #pragma unroll
     for (int p = 0; p < exact_parts; ++p) {
         const uint32_t a = bits_of(first), b = bits_of(second);
-        parts[p] = a >> 16 | (b & 0xffff0000u);
+        parts[p] = __byte_perm(a, b, 0x7632);
         first -= float_of(a & 0xffff0000u);
         second -= float_of(b & 0xffff0000u);
+    }
+}
+
+// The numbers of which a register of a fragment has the parts.
+template <int parts> WEFT_FUNCTION void merge(const uint32_t (&fragment)[parts][4], int n, float& first, float& second) {
+    unpack<bfloat16>(fragment[parts - 1][n], first, second);
+#pragma unroll
+    for (int p = parts - 2; p >= 0; --p) {
+        float x, y;
+        unpack<bfloat16>(fragment[p][n], x, y);
+        first += x;
+        second += y;
     }
 }
 
@@ -46,9 +73,13 @@ template <int rows, int width, int parts> struct PartsTile {
     MatrixTile<bfloat16, rows, true> part[parts][lines];
 
     // Fragments (`MatrixTile`) of 16 rows and 16 neighbours: with the neighbours summed over, or the rows.
-    WEFT_FUNCTION void left(int p, int row, int lane, uint32_t (&a)[4]) const { part[p][lane / 64].left(row, lane % 64, a); }
+    WEFT_FUNCTION void left(int p, int row, int lane, uint32_t (&a)[4], int thread = threadIdx.x) const {
+        part[p][lane / 64].left(row, lane % 64, a, thread);
+    }
     WEFT_FUNCTION void right(int p, int row, int lane, uint32_t (&b)[4]) const { part[p][lane / 64].right(row, lane % 64, b); }
-    WEFT_FUNCTION void left_across(int p, int lane, int row, uint32_t (&a)[4]) const { across(p, lane).left(lane % 64, row, a); }
+    WEFT_FUNCTION void left_across(int p, int lane, int row, uint32_t (&a)[4], int thread = threadIdx.x) const {
+        across(p, lane).left(lane % 64, row, a, thread);
+    }
     WEFT_FUNCTION void right_across(int p, int lane, int row, uint32_t (&b)[4]) const { across(p, lane).right(lane % 64, row, b); }
 
 #if __CUDA_ARCH__ >= 900
@@ -72,14 +103,29 @@ template <int rows, int width, int parts> struct PartsTile {
             value -= float(own);
         }
     }
-    // Two neighbours, the first of them even.
-    WEFT_FUNCTION void set(int row, int lane, float first, float second) {
+    // Of a warp: 16 rows and 16 neighbours, of which a thread has those that products leave it: two blocks of eight neighbours.
+    WEFT_FUNCTION void set(int row, int lane, const float (&first)[4], const float (&second)[4]) {
         static_assert(parts == exact_parts);
-        uint32_t words[parts];
-        split(first, second, words);
+        uint32_t words[4][parts];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            const float(&own)[4] = n < 2 ? first : second;
+            split(own[n % 2 * 2], own[n % 2 * 2 + 1], words[n]);
+        }
+        const int thread = own_thread() % 32;
 #pragma unroll
         for (int p = 0; p < parts; ++p) {
-            *reinterpret_cast<uint32_t*>(&part[p][lane / 64].element[part[p][0].place(row, lane % 64)]) = words[p];
+            auto& tile = part[p][lane / 64];
+#if __CUDA_ARCH__ >= 900
+            store_matrix(&tile.element[tile.place(row + thread % 16, lane % 64 + thread / 16 * 8)],
+                         {words[0][p], words[1][p], words[2][p], words[3][p]});
+#else
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                const int place = tile.place(row + thread / 4 + n % 2 * 8, lane % 64 + n / 2 * 8 + thread % 4 * 2);
+                *reinterpret_cast<uint32_t*>(&tile.element[place]) = words[n][p];
+            }
+#endif
         }
     }
     WEFT_FUNCTION float get(int row, int lane) const {
@@ -183,8 +229,8 @@ struct ChunkWeights {
     // By the first 128 threads: those of a point have its numbers, and so have the 64 after them. decays: of all points, of which
     // a thread needs those that its own warp has stored. reads: points are read, too.
     template <bool reads> WEFT_FUNCTION void weigh(const float (&decays)[64], float decay, float weight) {
-        const int thread = own_thread(), point = thread % 64, own = point % 16;
-        if (thread < 64) {
+        const int thread = own_thread(), warp = warp_number(), point = thread % 64, own = point % 16;
+        if (warp < 2) {
             float left = weight;
 #pragma unroll
             for (int r = 0; r < 16; r += 4) {
@@ -196,7 +242,7 @@ struct ChunkWeights {
                 }
             }
             after[point] = left;
-        } else if (thread < 128) {
+        } else if (warp < 4) {
             float all, left;
             since(decay, left, all);
             before[point] = left;
@@ -204,12 +250,12 @@ struct ChunkWeights {
         }
     }
 
-    // What is left at a point of the states before the chunk.
-    WEFT_FUNCTION float since_begin(int point) const {
-        float left = before[point];
+    // What is left at the first point of a block of the states before the chunk.
+    WEFT_FUNCTION float since_begin(int own) const {
+        float left = 1.0f;
 #pragma unroll
-        for (int b = 2; b >= 0; --b) {
-            if (b < point / 16) left *= block[b];
+        for (int b = 0; b < 3; ++b) {
+            if (b < own) left *= block[b];
         }
         return left;
     }
@@ -227,9 +273,9 @@ struct ChunkWeights {
 
 // sums = at the points of a chunk, the sums over one side of the states before all of them, multiplied by `factor`. over_rows: the
 // states' rows are summed over, else their columns. A warp has 16 points and the sums from `first` on, eight a block. scores: of
-// a warpgroup, what `read_points` goes on with, of the vectors that its points add with the side that is summed over.
+// a warpgroup, what `read_points` goes on with, of the vectors that its points add with the side that is summed over: of later points.
 template <bool over_rows, int blocks, int depth, int factors, int inners, typename States>
-WEFT_FUNCTION void read_states(float (&sums)[blocks][4], float (&scores)[8][4], const PartsTile<64, depth, factors>& factor,
+WEFT_FUNCTION void read_states(float (&sums)[blocks][4], float (&scores)[4][4], const PartsTile<64, depth, factors>& factor,
                                const PartsTile<64, depth, inners>& inner, const States& states, int first) {
 #if __CUDA_ARCH__ >= 900
     bool more = false;
@@ -244,7 +290,7 @@ WEFT_FUNCTION void read_states(float (&sums)[blocks][4], float (&scores)[8][4], 
         });
     }
     wgmma_commit();
-    multiply_points(scores, factor, inner, 0);
+    multiply_points(scores, factor, inner, 32);
     wgmma_wait<1>(flat(sums));
 #else
     const int warp = threadIdx.x / 32 % 4;
@@ -273,26 +319,22 @@ WEFT_FUNCTION void read_states(float (&sums)[blocks][4], float (&scores)[8][4], 
 }
 
 // What is taken at a warp's points of what points of its chunk add. until: of the warp's block, what is left of what is before it,
-// from block to block of those before; before: of a point, what is taken of the states before it; here: of what it adds.
-struct PointWeights {
+// from block to block of those before. taken: of points, what is taken of the states before them; own: of what they add.
+template <bool owns> struct PointWeights {
     int warp, q, point;
-    float until[2], before[2], here[2];
+    float until[2];
+    const float (&taken)[64], (&own)[64];
 
-    WEFT_FUNCTION PointWeights(int thread, const ChunkWeights& weights, const float (&taken)[64], const float* own)
-        : warp(thread / 32 % 4), q(thread % 4), point(thread % 32 / 4) {
+    WEFT_FUNCTION PointWeights(const ChunkWeights& weights, const float (&taken)[64], const float (&own)[64])
+        : warp(warp_number() % 4), q(own_thread() % 4), point(own_thread() % 32 / 4), taken(taken), own(own) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const int row = warp * 16 + h * 8 + point;
-            before[h] = taken[row];
-            until[h] = taken[row] * weights.before[row];
-            here[h] = own == nullptr ? 0.0f : own[row];
-        }
+        for (int h = 0; h < 2; ++h) until[h] = taken[row(h)] * weights.before[row(h)];
     }
+    WEFT_FUNCTION int row(int h) const { return warp * 16 + h * 8 + point; }
 
-    // a = the scores with the points of a block, weighted, as the left operand of a product: of blocks from the last one on.
-    WEFT_FUNCTION void weigh(uint32_t (&a)[exact_parts][4], const float (&first)[4], const float (&second)[4], int block,
+    // made = the scores with the points of a block, weighted: of blocks from the warp's own on.
+    WEFT_FUNCTION void weigh(float (&made)[2][4], const float (&first)[4], const float (&second)[4], int block,
                              const ChunkWeights& weights) {
-        float made[2][4] = {};
         if (block < warp) {
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
@@ -302,21 +344,37 @@ struct PointWeights {
             }
             until[0] *= weights.block[block];
             until[1] *= weights.block[block];
-        } else if (block == warp) {
+        } else {
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
+                made[r][0] = made[r][1] = 0.0f;
 #pragma unroll
                 for (int h = r; h < 2; ++h) {  // later points are no earlier ones
                     const auto near = *reinterpret_cast<const Packet<float, 2>*>(&weights.near[block][h * 8 + point][r * 8 + q * 2]);
 #pragma unroll
                     for (int v = 0; v < 2; ++v) {
-                        float left = before[h] * near.lane[v];
-                        if (h == r && q * 2 + v == point) left = here[h];
+                        float left = taken[row(h)] * near.lane[v];
+                        if (h == r && q * 2 + v == point) left = owns ? own[row(h)] : 0.0f;
                         made[r][2 * h + v] = (r == 0 ? first[2 * h + v] : second[2 * h + v]) * left;
                     }
                 }
             }
         }
+    }
+
+    // a = the same as the left operand of a product: of blocks from the last one on.
+    WEFT_FUNCTION void weigh(uint32_t (&a)[exact_parts][4], const float (&first)[4], const float (&second)[4], int block,
+                             const ChunkWeights& weights) {
+        if (block > warp) {
+#pragma unroll
+            for (int h = 0; h < 4; ++h) {
+#pragma unroll
+                for (int p = 0; p < exact_parts; ++p) a[p][h] = 0;
+            }
+            return;
+        }
+        float made[2][4];
+        weigh(made, first, second, block, weights);
 #pragma unroll
         for (int h = 0; h < 4; ++h) {
             uint32_t words[exact_parts];
@@ -331,13 +389,14 @@ struct PointWeights {
 // inner and outer: the vectors of the products, the one that has the side that is summed over first. Returns whether all are
 // finite: otherwise something is not that others do not have.
 template <bool owns, int blocks, int depth, int factors, int inners, int width, int outers>
-WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], float (&scores)[8][4], const PartsTile<64, depth, factors>& factor,
+WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], float (&scores)[4][4], const PartsTile<64, depth, factors>& factor,
                                const PartsTile<64, depth, inners>& inner, const PartsTile<64, width, outers>& outer,
                                const ChunkWeights& weights, const float (&before)[64], const float (&own)[64], int first) {
-    PointWeights own_weights(own_thread(), weights, before, owns ? own : nullptr);
+    PointWeights<owns> own_weights(weights, before, own);
+    const float begin = weights.since_begin(own_weights.warp);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        const float since = own_weights.before[h] * weights.since_begin(own_weights.warp * 16 + h * 8 + own_weights.point);
+        const float since = own_weights.until[h] * begin;
 #pragma unroll
         for (int r = 0; r < blocks; ++r) {
             sums[r][2 * h] *= since;
@@ -352,7 +411,7 @@ WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], float (&scores)[8][4], 
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
             const int j = last - n;
-            own_weights.weigh(a[n], scores[2 * j], scores[2 * j + 1], j, weights);
+            own_weights.weigh(a[n], scores[2 - 2 * n], scores[3 - 2 * n], j, weights);
             if (n == 0) wgmma_fence(flat(sums), a[n]);
             else wgmma_fence(a[n]);
             each_product<exact_parts, outers>([&](const int p, const int q) {
@@ -360,7 +419,12 @@ WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], float (&scores)[8][4], 
             });
             wgmma_commit();
         }
-        wgmma_wait<0>(flat(sums), a[0], a[1]);
+        if (last == 3) {
+            multiply_points(scores, factor, inner, 0);
+            wgmma_wait<0>(flat(sums), a[0], a[1], flat(scores));
+        } else {
+            wgmma_wait<0>(flat(sums), a[0], a[1]);
+        }
     }
 #else
     const int warp = own_weights.warp;
@@ -390,15 +454,10 @@ WEFT_FUNCTION bool read_points(float (&sums)[blocks][4], float (&scores)[8][4], 
     return all_finite(sums);
 }
 
-// What early states, which were scanned from the last point of a chunk on, and late ones make together at its points: sums of
-// their products. Early points are those of low numbers here: what they add to late states is there at the points after them,
-// and what these add to early states at the points before. So a block of 16 points is as a chunk, for which the points of other
-// blocks are what states have before it: sums of products by what is left of them at its borders.
-struct ChunkMeeting {
+// What is known of early states, which were scanned from the last point of a chunk on, and of late ones, for sums of their
+// products: of those before the chunk.
+struct ChunkStates {
     float of_early[4][64], of_late[4][64], of_both[32];  // states before the chunk with what its points add, and with each other
-    float after[64], block[4];  // as those of ChunkWeights, of early states
-    float cell[4][16][17];  // of a block, by the point that adds to early states, and the one that adds to late ones; all before last
-    float row[4][64], column[4][64];  // of a point that adds to early states, and of those of a block: with those of blocks before
 
     // sums = left X right at each point, of states that are shared; by groups of four warps.
     template <int rows, int width, int lefts, int rights, typename States>
@@ -424,7 +483,7 @@ struct ChunkMeeting {
                 for (int h = 0; h < 2; ++h) {
                     float x, y;
                     right.get(warp * 16 + h * 8 + lane / 4, column + r * 8 + lane % 4 * 2, x, y);
-                    total[h] += sum[r][2 * h] * x + sum[r][2 * h + 1] * y;
+                    total[h] = fma(sum[r][2 * h], x, fma(sum[r][2 * h + 1], y, total[h]));
                 }
             }
         }
@@ -438,160 +497,45 @@ struct ChunkMeeting {
 
     // The same of sums that `read_states` has found, with the neighbours of what it left.
     template <int blocks, int width, int parts>
-    WEFT_FUNCTION static void dots(float (&found)[4][64], const float (&sums)[blocks][4], const PartsTile<64, width, parts>& other,
+    WEFT_FUNCTION static void dots(float (&found)[64], const float (&sums)[blocks][4], const PartsTile<64, width, parts>& other,
                                    int first) {
         const int thread = own_thread(), warp = thread / 32 % 4, lane = thread % 32;
+        float total[2] = {};
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const int point = warp * 16 + h * 8 + lane / 4;
-            float total = 0.0f;
+        for (int g = 0; g < blocks; g += 2) {
+            uint32_t a[parts][4];
 #pragma unroll
-            for (int r = 0; r < blocks; ++r) {
+            for (int p = 0; p < parts; ++p) other.left(p, warp * 16, first + g * 8, a[p], thread);
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                const float(&sum)[4] = sums[g + n / 2];
                 float x, y;
-                other.get(point, first + r * 8 + lane % 4 * 2, x, y);
-                total += sums[r][2 * h] * x + sums[r][2 * h + 1] * y;
+                merge(a, n, x, y);
+                total[n % 2] = fma(sum[n % 2 * 2], x, fma(sum[n % 2 * 2 + 1], y, total[n % 2]));
             }
-            total += __shfl_xor_sync(0xffffffffu, total, 1);
-            total += __shfl_xor_sync(0xffffffffu, total, 2);
-            if (lane % 4 == 0) found[thread / 128][point] = total;
-        }
-    }
-
-    // By the first 64 threads, which have the numbers of their points.
-    WEFT_FUNCTION void weigh(float decay, float weight) {
-        if (threadIdx.x >= 64) return;
-        float before, all;
-        ChunkWeights::since(decay, before, all);
-        after[threadIdx.x] = before * weight;
-        if (threadIdx.x % 16 == 15) block[threadIdx.x / 16] = all;
-    }
-
-    // The products of what two points add, of both sides: those of a block, and sums over other blocks' points.
-    template <int rows, int width, int p0, int p1, int p2, int p3>
-    WEFT_FUNCTION void multiply(const PartsTile<64, rows, p0>& early_left, const PartsTile<64, width, p1>& early_right,
-                                const PartsTile<64, rows, p2>& late_left, const PartsTile<64, width, p3>& late_right,
-                                const ChunkWeights& weights, int groups) {
-        const int thread = own_thread(), warp = thread / 32 % 4, lane = thread % 32, q = lane % 4, below = lane / 4;
-        const int group = thread / 128;
-        float total[2] = {}, far = 1.0f;
-#pragma unroll by_warpgroups ? 4 : 1
-        for (int j = 3; j >= 0; --j) {
-#if __CUDA_ARCH__ >= 900
-            float one[2][4], other[2][4];
-            multiply_points(one, early_left, late_left, j * 16);
-            multiply_points(other, early_right, late_right, j * 16);
-            wgmma_wait<0>(flat(one), flat(other));
-#else
-            float one[2][4] = {}, other[2][4] = {};
-            if (j <= warp) scores(one, early_left, late_left, warp * 16, j * 16);
-            if (j <= warp) scores(other, early_right, late_right, warp * 16, j * 16);
-#endif
-            if (j > warp) continue;
-            float made[4][2];  // by column and row of a thread
-#pragma unroll
-            for (int c = 0; c < 4; ++c) {
-#pragma unroll
-                for (int h = 0; h < 2; ++h) made[c][h] = one[c / 2][2 * h + c % 2] * other[c / 2][2 * h + c % 2];
-            }
-            if (j % groups == group) use(made, weights, thread, j, far, total);
-            if (j < warp) far *= weights.block[j];
         }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
             total[h] += __shfl_xor_sync(0xffffffffu, total[h], 1);
             total[h] += __shfl_xor_sync(0xffffffffu, total[h], 2);
-            if (q == 0) row[group][warp * 16 + h * 8 + below] = total[h];
+            if (lane % 4 == 0) found[warp * 16 + h * 8 + lane / 4] = total[h];
         }
     }
 
-    // The sum at a point, which the first 16 lanes of a warp have, of its block. A lane for each point that adds to late states,
-    // and one for all before, goes through the block's points from the last one on, with what early states make with what it adds.
-    // Of the first 128 threads. factors: of both states, of early states and what a point adds to late ones, of what it adds to
-    // early ones and late states, of what it adds to both.
-    WEFT_FUNCTION float go(const ChunkWeights& weights, const float (&decay)[64], const float (&weight)[64],
-                           const float (&both)[64], const float (&early)[64], const float (&late)[64], const float (&added)[64],
-                           int warps) {
-        const int thread = own_thread(), b = thread / 32, lane = thread % 32, groups = warps / 4;
-        // early states at the end of the block, with what points before that end add to late ones: by lanes, two points each
-        float with[2] = {}, with_all = 0.0f, left = 1.0f;
-        for (int c = b + 1; c < 4; ++c) {
-            if (lane / 16 < c) with[0] += left * column[c][lane];
-            if (lane / 16 + 2 < c) with[1] += left * column[c][32 + lane];
-            if (lane < 16) with_all += left * (after[c * 16 + lane] * of(of_late, c * 16 + lane, groups));
-            left *= block[c];
-        }
-        with[0] += left * of(of_early, lane, groups);
-        with[1] += left * of(of_early, 32 + lane, groups);
-        if (lane < warps) with_all += left * of_both[lane];
-        float before = 0.0f, reach = 1.0f;  // those of late states at the block's beginning
-        for (int a = b - 1; a >= 0; --a) {
-            if (lane / 16 == a % 2) before += reach * weights.after[a * 16 + lane % 16] * with[a / 2];
-            reach *= weights.block[a];
-        }
-        before += reach * with_all;
-#pragma unroll
-        for (int far = 1; far < 32; far *= 2) before += __shfl_xor_sync(0xffffffffu, before, far);
-        float state = __shfl_sync(0xffffffffu, b < 2 ? with[0] : with[1], b % 2 * 16 + lane % 16);
-        if (lane >= 16) state = before;
-        if (lane < 16) cell[b][lane][16] = of(row, b * 16 + lane, groups) + reach * of(of_late, b * 16 + lane, groups);
-        __syncwarp();
-        if (lane <= 16) {
-#pragma unroll
-            for (int first = 12; first >= 0; first -= 4) {
-                using Four = Packet<float, 4>;
-                const auto four = [&](const float (&numbers)[64]) { return *reinterpret_cast<const Four*>(&numbers[b * 16 + first]); };
-                const Four decays = four(decay), given = four(weight), of_both = four(both), of_early = four(early),
-                           of_late = four(late), of_added = four(added), since = four(weights.before);
-#pragma unroll
-                for (int n = 3; n >= 0; --n) {
-                    const int r = first + n;
-                    const float product = cell[b][r][lane], left = lane == 16 ? since.lane[n] : weights.near[b][r][lane];
-                    float sum = left * (of_both.lane[n] * state + of_late.lane[n] * product);
-                    if (lane == r) sum = of_early.lane[n] * state + of_added.lane[n] * product;
-                    cell[b][r][lane] = lane <= r || lane == 16 ? sum : 0.0f;
-                    if (lane < r || lane == 16) state = decays.lane[n] * state + given.lane[n] * product;
-                }
-            }
-        }
-        __syncwarp();
-        float sum = 0.0f;
-#pragma unroll
-        for (int n = 0; n < 17; ++n) sum += cell[b][lane % 16][n];
-        return sum;
-    }
-
-private:
-    // What is known of the products of a warp's points with those of block j.
-    WEFT_FUNCTION void use(const float (&made)[4][2], const ChunkWeights& weights, int thread, int j, float far, float (&total)[2]) {
-        const int warp = thread / 32 % 4, lane = thread % 32, q = lane % 4, below = lane / 4;
-        if (j == warp) {
-#pragma unroll
-            for (int c = 0; c < 4; ++c) {
-#pragma unroll
-                for (int h = 0; h < 2; ++h) cell[warp][h * 8 + below][c / 2 * 8 + q * 2 + c % 2] = made[c][h];
-            }
-            return;
-        }
-        const float low = after[warp * 16 + below], high = after[warp * 16 + 8 + below];
-        float sum[4];
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-            const float left = weights.after[j * 16 + c / 2 * 8 + q * 2 + c % 2] * far;
-            total[0] += made[c][0] * left;
-            total[1] += made[c][1] * left;
-            sum[c] = made[c][0] * low + made[c][1] * high;
-        }
-        // over the rows: of the columns that a thread has, it gives half to its neighbour, and again
+protected:
+    // The sums over a warp's rows of what its threads have of two pairs of columns: of a thread's `column_of`. Of the columns that
+    // it has, a thread gives half to its neighbour, and again.
+    WEFT_FUNCTION static float over_rows(float (&sum)[4], int lane) {
         const bool second = lane & 4, odd = lane & 8;
 #pragma unroll
         for (int v = 0; v < 2; ++v) {
             const float given = __shfl_xor_sync(0xffffffffu, second ? sum[v] : sum[2 + v], 4);
             sum[v] = (second ? sum[2 + v] : sum[v]) + given;
         }
-        float own = (odd ? sum[1] : sum[0]) + __shfl_xor_sync(0xffffffffu, odd ? sum[0] : sum[1], 8);
-        own += __shfl_xor_sync(0xffffffffu, own, 16);
-        if (lane < 16) column[warp][j * 16 + second * 8 + q * 2 + odd] = own;
+        const float own = (odd ? sum[1] : sum[0]) + __shfl_xor_sync(0xffffffffu, odd ? sum[0] : sum[1], 8);
+        return own + __shfl_xor_sync(0xffffffffu, own, 16);
     }
+    WEFT_FUNCTION static int column_of(int lane) { return (lane & 4) * 2 + lane % 4 * 2 + (lane & 8) / 8; }
 
     WEFT_FUNCTION static float of(const float (&sums)[4][64], int point, int groups) {
         float sum = sums[0][point];
@@ -614,6 +558,331 @@ private:
     }
 };
 
+// What early states before a point and late ones after it make together at the points of a chunk, where both are multiplied by
+// the same decays: sums of their products. They are of pairs of a point, of those that add to early states, and one that adds to
+// late ones, on either side: of what both add, times the decays in between, which no point's sum needs apart.
+struct ChunkPairs : ChunkStates {
+    float row[64];  // of a point that adds to early states, with those of other blocks that add to late ones
+    float column[4][64];  // by block of points that add to early states: the same of a point that adds to late ones
+    float near[64];  // of pairs of a point's own block
+
+    // By four warps, of which each has those of a block's points that add to early states; weight: of those.
+    template <int rows, int width, int p0, int p1, int p2, int p3>
+    WEFT_FUNCTION void multiply(const PartsTile<64, rows, p0>& early_left, const PartsTile<64, width, p1>& early_right,
+                                const PartsTile<64, rows, p2>& late_left, const PartsTile<64, width, p3>& late_right,
+                                const ChunkWeights& weights, const float (&weight)[64]) {
+        const int thread = own_thread(), lane = thread % 32;
+        PointWeights<false> own(weights, weight, weight);
+        float far[2] = {}, cell[2][4];
+#if __CUDA_ARCH__ >= 900
+#pragma unroll
+        for (int last = 3; last >= 0; last -= 2) {
+            float one[4][4], other[4][4];
+            multiply_points(one, early_left, late_left, last / 2 * 32);
+            multiply_points(other, early_right, late_right, last / 2 * 32);
+            wgmma_wait<0>(flat(one), flat(other));
+#pragma unroll
+            for (int n = 1; n >= 0; --n) {
+                const int first = 2 * n, second = first + 1;
+                pairs(far, cell, one[first], one[second], other[first], other[second], last - 1 + n, own, weights);
+            }
+        }
+#else
+#pragma unroll 1
+        for (int j = own.warp; j >= 0; --j) {
+            float one[2][4] = {}, other[2][4] = {};
+            scores(one, early_left, late_left, own.warp * 16, j * 16);
+            scores(other, early_right, late_right, own.warp * 16, j * 16);
+            pairs(far, cell, one[0], one[1], other[0], other[1], j, own, weights);
+        }
+#endif
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            far[h] += __shfl_xor_sync(0xffffffffu, far[h], 1);
+            far[h] += __shfl_xor_sync(0xffffffffu, far[h], 2);
+            if (lane % 4 == 0) row[own.warp * 16 + h * 8 + own.point] = far[h];
+        }
+        const float around = along(cell, own, lane);
+        if (lane < 16) near[own.warp * 16 + column_of(lane)] = around;
+    }
+
+    // The sums at two points, of whose numbers the first is twice the lane's; by one warp. weight: of points that add to early
+    // states. earlies, lates: groups that have part each of `of_early`, `of_late`; warps: that have part of `of_both`.
+    WEFT_FUNCTION void go(float (&sum)[2], const ChunkWeights& weights, const float (&weight)[64], int warps, int earlies,
+                          int lates) const {
+        const int lane = own_thread() % 32, block = lane / 8;
+        const float since = weights.since_begin(block), end = weights.to_end(block), total = weights.total();
+        float after[2], until[2], rows[2], columns[2] = {};  // those of points after, and of points up to one
+        float low = 0.0f, high = 0.0f;  // of pairs around the second block, and around the third
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+            const int point = 2 * lane + v;
+            after[v] = weight[point] * weights.before[point] * since * of(of_late, point, lates);
+            until[v] = weights.after[point] * end * of(of_early, point, earlies);
+            rows[v] = row[point];
+#pragma unroll
+            for (int b = 1; b < 4; ++b) {
+                const float own = b > block ? column[b][point] : 0.0f;
+                columns[v] += own;
+                if (block == 0 && b > 1) low += own;
+                if (block < 2 && b == 3) high += own;
+            }
+        }
+        float both = lane < warps ? total * of_both[lane] : 0.0f;
+#pragma unroll
+        for (int far = 1; far < 32; far *= 2) {
+            both += __shfl_xor_sync(0xffffffffu, both, far);
+            low += __shfl_xor_sync(0xffffffffu, low, far);
+            high += __shfl_xor_sync(0xffffffffu, high, far);
+        }
+        if (block == 1) both += low;
+        if (block == 2) both += high;
+        // sums over lanes of both points of each, then of the lanes before and after a lane's own
+        float late = after[0] + after[1], early = until[0] + until[1], beside = rows[0] + rows[1], above = columns[0] + columns[1];
+#pragma unroll
+        for (int far = 1; far < 32; far *= 2) {
+            const float next = __shfl_down_sync(0xffffffffu, late, far), last = __shfl_up_sync(0xffffffffu, early, far);
+            if (lane + far < 32) late += next;
+            if (lane >= far) early += last;
+            if (far < 8) {
+                const float right = __shfl_down_sync(0xffffffffu, beside, far, 8), left = __shfl_up_sync(0xffffffffu, above, far, 8);
+                if (lane % 8 + far < 8) beside += right;
+                if (lane % 8 >= far) above += left;
+            }
+        }
+        late = __shfl_down_sync(0xffffffffu, late, 1), early = __shfl_up_sync(0xffffffffu, early, 1);
+        beside = __shfl_down_sync(0xffffffffu, beside, 1, 8), above = __shfl_up_sync(0xffffffffu, above, 1, 8);
+        sum[1] = both + (lane < 31 ? late : 0.0f) + (lane % 8 < 7 ? beside : 0.0f);
+        sum[0] = sum[1] + after[1] + rows[1];
+        const float begin = (lane > 0 ? early : 0.0f) + (lane % 8 > 0 ? above : 0.0f) + until[0] + columns[0];
+        sum[0] += begin + near[2 * lane];
+        sum[1] += begin + until[1] + columns[1] + near[2 * lane + 1];
+    }
+
+private:
+    // What pairs of a warp's points and those of block j make, of two scores each.
+    WEFT_FUNCTION void pairs(float (&far)[2], float (&cell)[2][4], const float (&first)[4], const float (&second)[4],
+                             const float (&third)[4], const float (&fourth)[4], int j, PointWeights<false>& own,
+                             const ChunkWeights& weights) {
+        if (j > own.warp) return;
+        float both[2][4], made[2][4];
+#pragma unroll
+        for (int v = 0; v < 4; ++v) both[0][v] = first[v] * third[v], both[1][v] = second[v] * fourth[v];
+        own.weigh(made, both[0], both[1], j, weights);
+        if (j == own.warp) {
+#pragma unroll
+            for (int n = 0; n < 8; ++n) cell[n / 4][n % 4] = made[n / 4][n % 4];
+            return;
+        }
+        float sum[4];
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+            sum[n] = made[n / 2][n % 2] + made[n / 2][n % 2 + 2];
+            far[n % 2] += made[n / 2][n % 2 * 2] + made[n / 2][n % 2 * 2 + 1];
+        }
+        const int lane = own_thread() % 32;
+        const float total = over_rows(sum, lane);
+        if (lane < 16) column[own.warp][j * 16 + column_of(lane)] = total;
+    }
+
+    // Of pairs of a block, those on either side of the point of which `over_rows` gives a thread the sum: sums along each row, of
+    // the points up to one that is before the row's own.
+    WEFT_FUNCTION static float along(const float (&cell)[2][4], const PointWeights<false>& own, int lane) {
+        float sum[4] = {};
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            float before = 0.0f;
+#pragma unroll
+            for (int g = 0; g <= h; ++g) {
+                float all = cell[g][2 * h] + cell[g][2 * h + 1];
+#pragma unroll
+                for (int n = 1; n < 4; n *= 2) {
+                    const float earlier = __shfl_up_sync(0xffffffffu, all, n, 4);
+                    if (own.q >= n) all += earlier;
+                }
+                const float earlier = __shfl_up_sync(0xffffffffu, all, 1, 4);
+                const float one = before + (own.q > 0 ? earlier : 0.0f) + cell[g][2 * h];
+                const int point = own.q * 2 + 8 * (g - h);
+                if (point < own.point) sum[g * 2] += one;
+                if (point + 1 < own.point) sum[g * 2 + 1] += one + cell[g][2 * h + 1];
+                if (g < h) before = __shfl_sync(0xffffffffu, all, 3, 4);
+            }
+        }
+        return over_rows(sum, lane);
+    }
+};
+
+// What early states, which were scanned from the last point of a chunk on, and late ones make together at its points: sums of
+// their products. Early points are those of low numbers here: what they add to late states is there at the points after them,
+// and what these add to early states at the points before. So a block of 16 points is as a chunk, for which the points of other
+// blocks are what states have before it: sums of products by what is left of them at its borders.
+struct ChunkMeeting : ChunkStates {
+    float after[64], until[64], block[4];  // as those of ChunkWeights, of early states; from the block's end to a point
+    alignas(16) float near[4][16][ChunkWeights::pitch];  // of early states, by point of a block and point before it, or 0 where that is none
+    float column[4][64];  // of a point that adds to late states, with those of a later block
+
+    // Of a thread's rows of its warp's block: products with the block's points, and sums over those of earlier blocks.
+    struct Cells {
+        float cell[2][4], row[2];
+    };
+
+    // By the first 128 threads: those of a point have its numbers, and so have the 64 after them.
+    WEFT_FUNCTION void weigh(float decay, float weight) {
+        const int thread = own_thread(), warp = warp_number(), point = thread % 64, own = point % 16;
+        if (warp < 2) {
+            float before, all;
+            ChunkWeights::since(decay, before, all);
+            after[point] = before * weight;
+            if (own == 15) block[point / 16] = all;
+        } else if (warp < 4) {
+            float left = weight, end = 1.0f;
+#pragma unroll
+            for (int first = 12; first >= 0; first -= 4) {
+                Packet<float, 4> four;
+#pragma unroll
+                for (int v = 3; v >= 0; --v) {
+                    const int r = first + v;
+                    const float other = __shfl_sync(0xffffffffu, decay, r, 16);
+                    four.lane[v] = r < own ? left : 0.0f;
+                    if (r < own) left *= other;
+                    if (r > own) end *= other;
+                }
+                *reinterpret_cast<Packet<float, 4>*>(&near[point / 16][own][first]) = four;
+            }
+            until[point] = end;
+        }
+    }
+
+    // The products of what two points add, of both sides; by four warps, of which each has those of a block's points.
+    template <int rows, int width, int p0, int p1, int p2, int p3>
+    WEFT_FUNCTION void multiply(Cells& own, const PartsTile<64, rows, p0>& early_left, const PartsTile<64, width, p1>& early_right,
+                                const PartsTile<64, rows, p2>& late_left, const PartsTile<64, width, p3>& late_right,
+                                const ChunkWeights& weights) {
+        const int thread = own_thread(), warp = thread / 32 % 4;
+        own.row[0] = own.row[1] = 0.0f;
+        float far = 1.0f;
+#pragma unroll 1
+        for (int j = warp; j >= 0; --j) {
+            float made[2][4] = {}, other[2][4] = {};
+            scores(made, early_left, late_left, warp * 16, j * 16);
+            scores(other, early_right, late_right, warp * 16, j * 16);
+#pragma unroll
+            for (int n = 0; n < 8; ++n) made[n / 4][n % 4] *= other[n / 4][n % 4];
+            if (j == warp) {
+#pragma unroll
+                for (int n = 0; n < 8; ++n) own.cell[n / 4][n % 4] = made[n / 4][n % 4];
+            } else {
+                use(own, made, weights, thread, j, far);
+                far *= weights.block[j];
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            own.row[h] += __shfl_xor_sync(0xffffffffu, own.row[h], 1);
+            own.row[h] += __shfl_xor_sync(0xffffffffu, own.row[h], 2);
+        }
+    }
+
+    // The sum at a point, `point_of` the thread; by the same warps. A thread has two rows, of
+    // points that add to early states, and one of the early states that come to the block; it goes along them with late states and
+    // what each of them makes with a row's. factors: of both states, of early states and what a point adds to late ones, of what it
+    // adds to early ones and late states, of what it adds to both. earlies, lates: groups that have part each of `of_early`, `of_late`.
+    WEFT_FUNCTION float go(const Cells& own, const ChunkWeights& weights, const float (&decay)[64], const float (&weight)[64],
+                           const float (&both)[64], const float (&early)[64], const float (&late)[64], const float (&added)[64],
+                           int warps, int earlies, int lates) {
+        const int thread = own_thread(), b = thread / 32 % 4, lane = thread % 32, q = lane % 4, below = lane / 4;
+        // early states at the end of the block, with what points before that end add to late ones: by lanes, two points each
+        float with[2] = {}, with_all = 0.0f, left = 1.0f;
+        for (int c = b + 1; c < 4; ++c) {
+            if (lane / 16 < c) with[0] = fma(left, column[c][lane], with[0]);
+            if (lane / 16 + 2 < c) with[1] = fma(left, column[c][32 + lane], with[1]);
+            if (lane < 16) with_all = fma(left, after[c * 16 + lane] * of(of_late, c * 16 + lane, lates), with_all);
+            left *= block[c];
+        }
+        with[0] = fma(left, of(of_early, lane, earlies), with[0]);
+        with[1] = fma(left, of(of_early, 32 + lane, earlies), with[1]);
+        if (lane < warps) with_all = fma(left, of_both[lane], with_all);
+        float before = 0.0f, reach = 1.0f;  // those of late states at the block's beginning
+        for (int a = b - 1; a >= 0; --a) {
+            if (lane / 16 == a % 2) before = fma(reach * weights.after[a * 16 + lane % 16], with[a / 2], before);
+            reach *= weights.block[a];
+        }
+        before = fma(reach, with_all, before);
+#pragma unroll
+        for (int far = 1; far < 32; far *= 2) before += __shfl_xor_sync(0xffffffffu, before, far);
+        float state[3], sum[4] = {};
+        state[0] = fma(reach, of(of_late, b * 16 + below, lates), own.row[0]);
+        state[1] = fma(reach, of(of_late, b * 16 + 8 + below, lates), own.row[1]);
+        state[2] = before;
+        const float comes = b < 2 ? with[0] : with[1];
+#pragma unroll
+        for (int g = 0; g < 2; ++g) {
+            using Two = Packet<float, 2>;
+            const int first = g * 8 + q * 2;
+            const auto two = [&](const float (&numbers)[64]) { return *reinterpret_cast<const Two*>(&numbers[b * 16 + first]); };
+            const Two decays = two(decay), given = two(weight), of_both = two(both), of_early = two(early), of_late = two(late),
+                      of_added = two(added);
+            // what is left of late states after points of the quad: of a thread's, of those up to it, before it and of all
+            float all = decays.lane[0] * decays.lane[1], steps[2];
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                steps[n] = q > n ? all : 0.0f;
+                const float earlier = __shfl_up_sync(0xffffffffu, all, n + 1, 4);
+                if (q > n) all *= earlier;
+            }
+            const float since = __shfl_up_sync(0xffffffffu, all, 1, 4);
+            all = __shfl_sync(0xffffffffu, all, 3, 4);
+#pragma unroll
+            for (int n = g; n < 3; ++n) {  // no later point is before those of the first rows
+                float product[2];
+#pragma unroll
+                for (int v = 0; v < 2; ++v) {
+                    product[v] = n < 2 ? own.cell[g][2 * n % 4 + v] : __shfl_sync(0xffffffffu, comes, b % 2 * 16 + first + v);
+                }
+                const float one = given.lane[0] * product[0];
+                float made = fma(decays.lane[1], one, given.lane[1] * product[1]);
+#pragma unroll
+                for (int m = 0; m < 2; ++m) made = fma(steps[m], __shfl_up_sync(0xffffffffu, made, m + 1, 4), made);
+                const float earlier = __shfl_up_sync(0xffffffffu, made, 1, 4);
+                float x[2];
+                x[0] = q == 0 ? state[n] : fma(since, state[n], earlier);
+                x[1] = fma(decays.lane[0], x[0], one);
+                state[n] = fma(all, state[n], __shfl_sync(0xffffffffu, made, 3, 4));
+                const Two left = n < 2 ? *reinterpret_cast<const Two*>(&near[b][n * 8 + below][first]) : two(until);
+#pragma unroll
+                for (int v = 0; v < 2; ++v) {
+                    float term = left.lane[v] * fma(of_both.lane[v], x[v], of_early.lane[v] * product[v]);
+                    if (n < 2 && first + v == n * 8 + below) term = fma(of_late.lane[v], x[v], of_added.lane[v] * product[v]);
+                    if (n < 2 || below == 0) sum[g * 2 + v] += term;
+                }
+            }
+        }
+        return over_rows(sum, lane);
+    }
+    // The point of which `go` gives a thread the sum.
+    WEFT_FUNCTION static int point_of(int thread) { return thread / 32 % 4 * 16 + column_of(thread % 32); }
+
+private:
+    // What is known of the products of a warp's points with those of block j.
+    WEFT_FUNCTION void use(Cells& own, const float (&made)[2][4], const ChunkWeights& weights, int thread, int j, float far) {
+        const int warp = thread / 32 % 4, lane = thread % 32, q = lane % 4, below = lane / 4;
+        const float low = after[warp * 16 + below], high = after[warp * 16 + 8 + below];
+        float sum[4];
+#pragma unroll
+        for (int g = 0; g < 2; ++g) {
+            const auto left = *reinterpret_cast<const Packet<float, 2>*>(&weights.after[j * 16 + g * 8 + q * 2]);
+#pragma unroll
+            for (int v = 0; v < 2; ++v) {
+                own.row[0] = fma(made[g][v], left.lane[v] * far, own.row[0]);
+                own.row[1] = fma(made[g][2 + v], left.lane[v] * far, own.row[1]);
+                sum[g * 2 + v] = fma(made[g][v], low, made[g][2 + v] * high);
+            }
+        }
+        const float total = over_rows(sum, lane);
+        if (lane < 16) column[warp][j * 16 + column_of(lane)] = total;
+    }
+};
+
 // The states of a block, `rows` x `width` of them in float32: warps have 16 rows each, those of `row_groups` warps further on
 // too, and those of `column_groups` share the columns.
 template <int rows, int width, int warps> struct OuterStates {
@@ -624,7 +893,9 @@ template <int rows, int width, int warps> struct OuterStates {
     float state[count][4];
 
     WEFT_FUNCTION static int first_row(int b, int thread = threadIdx.x) { return (thread / 32 % row_groups + b * row_groups) * 16; }
-    WEFT_FUNCTION static int first_column(int thread = threadIdx.x) { return thread / 32 / row_groups * (8 * columns); }
+    WEFT_FUNCTION static int first_column(int thread = threadIdx.x) {
+        return column_groups == 1 ? 0 : thread / 32 / row_groups * (8 * columns);
+    }
     WEFT_FUNCTION static bool has(int b, int thread = threadIdx.x) {
         if (row_groups * column_groups < warps && thread / 32 >= row_groups * column_groups) return false;
         return rows / 16 % row_groups == 0 || first_row(b, thread) < rows;
@@ -650,33 +921,39 @@ template <int rows, int width, int warps> struct OuterStates {
         }
     }
 
+    // A thread's place in memory for four states, by the numbers of those: the same ones whatever number of warps share columns.
+    WEFT_FUNCTION static int place(int r, int thread) {
+        constexpr int threads = 32 * row_groups;
+        return (thread / threads * count + r) * threads + thread % threads;
+    }
+
     // To where other blocks, or other warps, find them.
     WEFT_FUNCTION void leave(float* memory) const {
+        const int thread = own_thread();
+        if (!has(0, thread)) return;
 #pragma unroll
         for (int r = 0; r < count; ++r) {
-            *reinterpret_cast<Packet<float, 4>*>(memory + (r * 32 * warps + threadIdx.x) * 4) =
+            *reinterpret_cast<Packet<float, 4>*>(memory + place(r, thread) * 4) =
                 {state[r][0], state[r][1], state[r][2], state[r][3]};
         }
     }
     // After other points, of which this is what they add, and what they leave.
     WEFT_FUNCTION void follow(const float* memory, float left) {
+        const int thread = own_thread();
+        if (!has(0, thread)) return;
 #pragma unroll
         for (int r = 0; r < count; ++r) {
-            const auto added = *reinterpret_cast<const Packet<float, 4>*>(memory + (r * 32 * warps + threadIdx.x) * 4);
+            const auto added = *reinterpret_cast<const Packet<float, 4>*>(memory + place(r, thread) * 4);
 #pragma unroll
-            for (int v = 0; v < 4; ++v) state[r][v] = left * state[r][v] + added.lane[v];
+            for (int v = 0; v < 4; ++v) state[r][v] = fma(left, state[r][v], added.lane[v]);
         }
     }
     WEFT_FUNCTION void share(PartsTile<rows, width, exact_parts>& tile) const {
-        const int thread = own_thread(), lane = thread % 32;
+        const int thread = own_thread();
 #pragma unroll
-        for (int r = 0; r < count; ++r) {
+        for (int r = 0; r < count; r += 2) {
             if (!has(r / columns, thread)) continue;
-#pragma unroll
-            for (int v = 0; v < 4; v += 2) {
-                const int column = first_column(thread) + r % columns * 8 + lane % 4 * 2;
-                tile.set(first_row(r / columns, thread) + lane / 4 + v * 4, column, state[r][v], state[r][v + 1]);
-            }
+            tile.set(first_row(r / columns, thread), first_column(thread) + r % columns * 8, state[r], state[r + 1]);
         }
     }
 
@@ -690,7 +967,7 @@ template <int rows, int width, int warps> struct OuterStates {
 #pragma unroll
         for (int r = 0; r < count; ++r) {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) sum += state[r][v] * other.state[r][v];
+            for (int v = 0; v < 4; ++v) sum = fma(state[r][v], other.state[r][v], sum);
         }
         if (!has(0)) sum = 0.0f;
 #pragma unroll
@@ -702,25 +979,18 @@ template <int rows, int width, int warps> struct OuterStates {
     template <int lefts>
     WEFT_FUNCTION static void weighted(uint32_t (&a)[exact_parts][4], const PartsTile<64, rows, lefts>& left,
                                        const ChunkWeights& weights, int b, int k) {
-        const int q = own_thread() % 4;
+        const int thread = own_thread(), q = thread % 4;
         const float end = weights.to_end(k);
         float ends[4];
 #pragma unroll
         for (int v = 0; v < 4; ++v) ends[v] = weights.after[k * 16 + v / 2 * 8 + q * 2 + v % 2] * end;
         uint32_t given[lefts][4];
 #pragma unroll
-        for (int p = 0; p < lefts; ++p) left.left_across(p, first_row(b), k * 16, given[p]);
+        for (int p = 0; p < lefts; ++p) left.left_across(p, first_row(b, thread), k * 16, given[p], thread);
 #pragma unroll
         for (int h = 0; h < 4; ++h) {
             float first, second;
-            unpack<bfloat16>(given[lefts - 1][h], first, second);
-#pragma unroll
-            for (int p = lefts - 2; p >= 0; --p) {
-                float x, y;
-                unpack<bfloat16>(given[p][h], x, y);
-                first += x;
-                second += y;
-            }
+            merge(given, h, first, second);
             uint32_t words[exact_parts];
             split(first * ends[h / 2 * 2], second * ends[h / 2 * 2 + 1], words);
 #pragma unroll
@@ -728,20 +998,21 @@ template <int rows, int width, int warps> struct OuterStates {
         }
     }
 
-    // next = what the points of a chunk add to the states, of which `total` is left; whether the states after them are finite.
-    template <int lefts, int rights>
-    WEFT_FUNCTION bool after(float (&next)[count][4], float& total, const PartsTile<64, rows, lefts>& left,
-                             const PartsTile<64, width, rights>& right, const ChunkWeights& weights) const {
+    // sums = what the points of a chunk add to the states; onto: added to what they are.
+    template <bool onto, int lefts, int rights>
+    WEFT_FUNCTION static void products(float (&sums)[count][4], const PartsTile<64, rows, lefts>& left,
+                                       const PartsTile<64, width, rights>& right, const ChunkWeights& weights) {
 #pragma unroll
         for (int b = 0; b < blocks; ++b) {
-            if (!has(b)) {
+            float (&own)[columns][4] = reinterpret_cast<float(&)[columns][4]>(sums[b * columns]);
+            if (!onto && (!by_warpgroups || rows % 64 || !has(b))) {
 #pragma unroll
-                for (int r = b * columns; r < (b + 1) * columns; ++r) next[r][0] = next[r][1] = next[r][2] = next[r][3] = 0.0f;
-                continue;
+                for (int r = 0; r < columns; ++r) own[r][0] = own[r][1] = own[r][2] = own[r][3] = 0.0f;
             }
-            float (&own)[columns][4] = reinterpret_cast<float(&)[columns][4]>(next[b * columns]);
+            if (!has(b)) continue;
 #if __CUDA_ARCH__ >= 900
             if constexpr (rows % 64 == 0) {  // a warpgroup has 64 of them
+                const int first = first_column(warp_number() * 32);
 #pragma unroll
                 for (int k = 0; k < 4; k += 2) {
                     uint32_t a[2][exact_parts][4];
@@ -750,9 +1021,9 @@ template <int rows, int width, int warps> struct OuterStates {
                         weighted(a[n], left, weights, b, k + n);
                         if (n == 0) wgmma_fence(flat(own), a[n]);
                         else wgmma_fence(a[n]);
-                        bool more = k + n > 0;
+                        bool more = onto || k + n > 0;
                         each_product<exact_parts, rights>([&](const int p, const int q) {
-                            const SharedMatrix other = right.matrix_across(q, first_column(), (k + n) * 16);
+                            const SharedMatrix other = right.matrix_across(q, first, (k + n) * 16);
                             wgmma<bfloat16, Major::rows>(flat(own), a[n][p], other, more);
                             more = true;
                         });
@@ -763,8 +1034,6 @@ template <int rows, int width, int warps> struct OuterStates {
                 continue;
             }
 #endif
-#pragma unroll
-            for (int r = 0; r < columns; ++r) own[r][0] = own[r][1] = own[r][2] = own[r][3] = 0.0f;
 #pragma unroll 1
             for (int k = 0; k < 4; ++k) {
                 uint32_t a[exact_parts][4];
@@ -778,12 +1047,33 @@ template <int rows, int width, int warps> struct OuterStates {
                 }
             }
         }
+    }
+
+    // Go on with what the points of a chunk make of the states. Returns what is left of those before.
+    template <int lefts, int rights>
+    WEFT_FUNCTION float add(const PartsTile<64, rows, lefts>& left, const PartsTile<64, width, rights>& right,
+                            const ChunkWeights& weights) {
+        const float total = weights.total();
+#pragma unroll
+        for (int r = 0; r < count; ++r) {
+#pragma unroll
+            for (int v = 0; v < 4; ++v) state[r][v] *= total;
+        }
+        products<true>(state, left, right, weights);
+        return total;
+    }
+
+    // next = what the points of a chunk add to the states, of which `total` is left; whether the states after them are finite.
+    template <int lefts, int rights>
+    WEFT_FUNCTION bool after(float (&next)[count][4], float& total, const PartsTile<64, rows, lefts>& left,
+                             const PartsTile<64, width, rights>& right, const ChunkWeights& weights) const {
+        products<false>(next, left, right, weights);
         bool found = true;
         total = weights.total();
 #pragma unroll
         for (int r = 0; r < count; ++r) {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) found = found && is_finite(total * state[r][v] + next[r][v]);
+            for (int v = 0; v < 4; ++v) found = found && is_finite(fma(total, state[r][v], next[r][v]));
         }
         return found;
     }
@@ -793,7 +1083,7 @@ template <int rows, int width, int warps> struct OuterStates {
 #pragma unroll
         for (int r = 0; r < count; ++r) {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) state[r][v] = own * state[r][v] + next[r][v];
+            for (int v = 0; v < 4; ++v) state[r][v] = fma(own, state[r][v], next[r][v]);
         }
     }
 

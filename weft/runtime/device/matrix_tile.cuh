@@ -33,8 +33,8 @@ template <typename T, int rows, bool along_points, int count = 128 / sizeof(T)> 
     }
 
     // Of a warp: 16 rows and 32 bytes of points as the left operand of `mma`, and as two right ones of 8 rows.
-    WEFT_FUNCTION void left(int row, int point, uint32_t (&a)[4]) const {
-        const int lane = threadIdx.x % 32;
+    WEFT_FUNCTION void left(int row, int point, uint32_t (&a)[4], int thread = threadIdx.x) const {
+        const int lane = thread % 32;
         if constexpr (along_points) load_matrix(a, &element[place(row + lane % 16, point + lane / 16 * packet)]);
         else load_matrix_transposed(a, &element[place(row + lane / 8 % 2 * 8, point + lane % 8 + lane / 16 * 8)]);
     }

@@ -416,6 +416,12 @@ WEFT_FUNCTION void store(T* address, const Value (&tile)[count]) {
     }
 }
 
+// The same of two, by one instruction.
+template <typename T> WEFT_FUNCTION void store_pair(T* address, float first, float second) {
+    if constexpr (is_half<T>) put(reinterpret_cast<uint32_t*>(address), Packet<uint32_t, 1>{pack<T>(first, second)});
+    else put(address, Packet<T, 2>{T(first), T(second)});
+}
+
 // The same of elements that are moved as they are.
 template <int width, typename T, int count> WEFT_FUNCTION void store(T* address, const Run<T, count>& run) {
     static_assert(is_half<T> && count % 2 == 0, "two of a half type share a register");
