@@ -102,6 +102,7 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What is loaded by now stays: the collector of garbage need not look through it again and again."""
     gc.freeze()
+    gc.set_threshold(20_000)  # expressions by the thousand are no cycles
     gc.enable()
 
 

@@ -18,7 +18,7 @@ from tests.fuzz_programs import compiled
 from weft.errors import WeftError
 from weft.runtime import host
 
-POINTS = 40
+POINTS, _FEW_POINTS = 40, 16  # calls of a program, and in the ordinary suite
 _PROGRAMS, _TOGETHER = 10, 10  # in the ordinary suite; of one translation unit
 _FLAGS = tuple({"-O3": "-O0", "-ffp-contract=fast": "-ffp-contract=off"}.get(f, f) for f in host.FLAGS)
 _FAULTS = (IndexError, ZeroDivisionError, OverflowError, ValueError, RuntimeError)
@@ -244,14 +244,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("first", range(0, count, _PROGRAMS))
 
 
-def test_unused_values_raise_what_python_raises(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_values_raise_what_python_raises(
+    first: int, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    points = POINTS if request.config.getoption("--programs") else _FEW_POINTS
     monkeypatch.setattr(host, "FLAGS", _FLAGS)
     monkeypatch.setattr(host.build, "__defaults__", (_FLAGS,))
     found: dict[int, Outcome] = {}
 
     def look(seed: int) -> None:
         try:
-            found[seed] = check(seed)
+            found[seed] = check(seed, points)
         except Exception as error:
             found[seed] = Outcome([f"{type(error).__name__}: {error}"])
 

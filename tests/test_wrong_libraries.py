@@ -59,7 +59,7 @@ def judged(add: Callable[..., torch.Tensor], mul: Callable[..., torch.Tensor], d
     return broken
 
 
-def test_wefts_own_breaks_no_rule() -> None:
+def test_wefts_own_breaks_no_rule(quickly_compiled: None) -> None:
     assert judged(weft.ops.add, weft.ops.mul, weft.ops.div) == set()
 
 

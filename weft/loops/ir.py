@@ -12,7 +12,7 @@ with explicit `Cast`s where the Python has implicit ones. A `Load` yields the op
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from operator import is_not
 from typing import Literal, TypeVar
 
@@ -21,6 +21,22 @@ from weft.loops.operators import OPERATORS
 from weft.loops.types import BOOL, INT64, ScalarType
 
 # ---------------------------------------------------------------- expressions
+
+
+T = TypeVar("T")
+
+
+def _made_quickly(kind: type[T]) -> type[T]:
+    """A frozen dataclass with an `__init__` that puts the fields where they lie. The dataclass's own calls
+    `object.__setattr__` for each, which takes twice as long, and programs are expressions above all.
+    """
+    own = fields(kind)  # type: ignore[arg-type]
+    parameters = (f.name if f.default is MISSING else f"{f.name}=default_{f.name}" for f in own)
+    lines = [f"def __init__(self, {', '.join(parameters)}):", "known = self.__dict__"]
+    scope = {f"default_{f.name}": f.default for f in own}
+    exec("\n    ".join([*lines, *(f"known[{f.name!r}] = {f.name}" for f in own)]), scope)
+    kind.__init__ = scope["__init__"]  # type: ignore[assignment]
+    return kind
 
 
 class _Hashed:
@@ -43,12 +59,14 @@ class _Hashed:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
 
+@_made_quickly
 @dataclass(frozen=True)
 class Const:
     value: bool | int | float
     type: ScalarType
 
 
+@_made_quickly
 @dataclass(frozen=True)
 class Ref:
     """A size, a scalar parameter, a loop variable, or a name bound by Let, Carry or Merge."""
@@ -57,6 +75,7 @@ class Ref:
     type: ScalarType
 
 
+@_made_quickly
 @dataclass(frozen=True)
 class Load(_Hashed):
     """`array[index]`, one element. Indices are int64 expressions, never negative when executed."""
@@ -72,6 +91,7 @@ class Load(_Hashed):
         return self.array, self.index, self.type
 
 
+@_made_quickly
 @dataclass(frozen=True)
 class Op(_Hashed):
     """An operator of `weft.loops.operators.OPERATORS`. `where`, `and`, `or` evaluate only what they need.
@@ -104,6 +124,7 @@ class Fault:
     condition: str = ""
 
 
+@_made_quickly
 @dataclass(frozen=True)
 class Check(Op):
     """The operator `check`: its first operand where the second holds, else the program ends with `fault`."""
@@ -116,6 +137,7 @@ class Check(Op):
         return *super()._parts(), self.fault
 
 
+@_made_quickly
 @dataclass(frozen=True)
 class Cast(_Hashed):
     """Conversion to a register type, as C does it (float to int truncates)."""
@@ -129,6 +151,7 @@ class Cast(_Hashed):
         return self.value, self.type
 
 
+@_made_quickly
 @dataclass(frozen=True)
 class Round(_Hashed):
     """Rounding to a memory type (float16, bfloat16) and back to its op-math type: `.half()`, `.to(dtype)`."""

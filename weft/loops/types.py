@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,9 +22,11 @@ CATEGORIES: tuple[Category, ...] = ("bool", "int", "float", "complex")
 _CATEGORY_ORDER = {name: k for k, name in enumerate(CATEGORIES)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScalarType:
-    """A scalar type: PyTorch's name for it, its category, its size in memory in bytes."""
+    """A scalar type: PyTorch's name for it, its category, its size in memory in bytes. There is one object of each name: types
+    are compared and hashed with every expression.
+    """
 
     name: str
     category: Category
@@ -32,6 +35,12 @@ class ScalarType:
 
     def __str__(self) -> str:
         return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # and not by its address, so that a seed of hashes gives one order
+
+    def __reduce__(self) -> tuple[Callable[[str], ScalarType], tuple[str]]:
+        return _of_name, (self.name,)
 
     @property
     def opmath(self) -> ScalarType:
@@ -66,6 +75,10 @@ SCALAR_TYPES = {t.name: t for t in (BOOL, *_INTEGERS, *FLOATS8, FLOAT16, BFLOAT1
 
 COMPLEX_TYPES = {t.name: t for t in (COMPLEX64, COMPLEX128)}
 COMPLEX_OF = {t.part: t for t in COMPLEX_TYPES.values()}
+
+
+def _of_name(name: str) -> ScalarType:
+    return SCALAR_TYPES.get(name) or COMPLEX_TYPES[name]
 
 
 def complex_of(part: ScalarType) -> ScalarType:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import json
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -95,22 +96,28 @@ def nvrtc_version() -> str:
 
 
 def _compile(source: Source, arch: str, name: str) -> Cubin:
+    with _compiled(source, name, (f"-arch={arch}", *_OPTIONS)) as (nvrtc, program, log):
+        return _read_log(_text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log)
+
+
+@contextlib.contextmanager
+def _compiled(source: Source, name: str, options: tuple[str, ...]) -> Iterator[tuple[Any, Any, str]]:
+    """NVRTC's module, a program that it has compiled, kept as long as this is entered, and the log. Raises CompileError."""
     try:
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")  # slow to import: only where something is compiled
         _, program = _done(nvrtc.nvrtcCreateProgram, source.text.encode(), name.encode(), 0, [], [])
     except Exception as error:  # that of a library that is not found lives in a private module
         raise CompileError("NVRTC is not here", evidence=(str(error),), remedy=_MISSING) from error
     try:
-        options = [option.encode() for option in (f"-arch={arch}", *_OPTIONS)]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace")
         log = log.replace("\0", "").strip()
         if status == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
             remedy = "this is a fault of weft unless the source is yours; please report it with the lines above"
-            raise refusal(f"NVRTC for {arch}", source, log, remedy)
+            raise refusal(f"NVRTC for {options[0].removeprefix('-arch=')}", source, log, remedy)
         if status:
             raise CompileError(f"NVRTC fails on {name}", evidence=(status.name, *log.splitlines()), remedy=_MISSING)
-        return _read_log(_text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log)
+        yield nvrtc, program, log
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

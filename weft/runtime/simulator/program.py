@@ -21,6 +21,7 @@ _KERNEL_FLAGS = (
     "-std=c++17",
     "-O1",
     "-gdwarf-4",  # whose line tables every addr2line reads
+    "-g1",  # lines and what is inlined, no variables
     "-march=native",
     "-fPIC",
     "-shared",
@@ -42,6 +43,7 @@ _KERNEL_FLAGS = (
     "-lc",
 )
 _GCC_FLAGS = (
+    "-gstatement-frontiers",  # each statement has a line, although there are no variables
     "-fno-tree-sra",  # a vector stays one access
     "-fno-var-tracking",
     "-fno-gnu-unique",  # texts that name alike share nothing
