@@ -102,13 +102,18 @@ class _Nest:
         match body:
             case (If(condition=condition, then=then, orelse=(), rare=True),) if not free_names(condition):
                 body, when = then, condition
-        whole = body
+        whole, not_below = body, set[str]()
         while True:
             lets += (s for s in body if isinstance(s, Let))
             rest = [s for s in body if not isinstance(s, Let)]
             if len(rest) != 1:
                 return None
             (inner,) = rest
+            match inner:  # elements counted from the end, of which there are none where all ranges are inside
+                case If(condition=Op(name="lt", args=(Ref(name=var), Const(value=0))), orelse=orelse, merges=()):
+                    not_below.add(var)
+                    body = orelse
+                    continue
             if not isinstance(inner, For):
                 break
             if inner.carries or abs(inner.step) != 1 or body[-1] is not inner:
@@ -135,7 +140,7 @@ class _Nest:
         told = _axes(function, loops, inner, known)
         names = Names.of(function)
         names.taken |= names_bound_in(nest.body) | {a.var for a in nest.axes}
-        if told is None:
+        if told is None or not not_below <= {a.loop.var for a in told if a.loop is not None and a.low is not None}:
             return None
         found = _Nest(function, nest, when, whole, tuple(loops), tuple(lets), inner, value, told, names)
         beside = {f.var for f in found.rows} <= {a.var for a in nest.axes}
