@@ -48,6 +48,7 @@ class Lowered:
     columns: what the next nest folds, where the sweeps can do that too. refused: why it has none of them. chain: products whose
     results are folded again, of such. row_folds: products whose rows fold their results, as sweeps of these. wavefront: of two
     loops in order; such a nest is nothing else. blocks: the graph of nests that are one launch; they are nothing else, too.
+    looking: its elements, each with a thread, look for the rows that reach them; it is nothing else.
     """
 
     sweeps: Sweeps | None = None
@@ -63,6 +64,7 @@ class Lowered:
     row_folds: Sweeps | None = None
     wavefront: Wavefront | None = None
     blocks: Blocks | None = None
+    looking: bool = False
 
     @property
     def multiplied(self) -> Sweeps | None:

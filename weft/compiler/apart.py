@@ -10,6 +10,7 @@ from weft.compiler.analysis import Analysis, Lowered, lower_nest
 from weft.compiler.settled import asks_no_more, in_passes
 from weft.loops.ir import Array, For, Function
 from weft.loops.names import Names, names_bound_in
+from weft.loops.reached import reached
 from weft.loops.schedule import Schedule
 from weft.loops.steps import Apart, Part, expanded, one_after_another, taken_apart, with_folds
 from weft.loops.wavefronts import wavefront, wavefront_of
@@ -40,6 +41,11 @@ def repeated(analysis: Analysis, nest: int) -> Repeated | None:
 def skewed(analysis: Analysis, nest: int) -> Repeated | None:
     """A nest as its wavefronts, and what is before, between and after them; None where it has none."""
     return _kept("skewed", analysis, nest, _skew)
+
+
+def reaching(analysis: Analysis, nest: int) -> Repeated | None:
+    """A nest whose elements look for the rows that reach them; None where it joins no values by ranges that data decide."""
+    return _kept("reaching", analysis, nest, _reach)
 
 
 def _kept(
@@ -96,6 +102,17 @@ def _own_arrays(analysis: Analysis, nest: int) -> frozenset[str]:
 
 def _has_states(part: tuple[Part, Analysis]) -> bool:
     return any(own.recurrences is not None or own.states is not None for own in part[1].lowered)
+
+
+def _reach(analysis: Analysis, nest: int) -> Repeated | None:
+    schedule, own = _lasting(analysis.schedule), analysis.schedule.nests[nest]
+    apart = reached(schedule.function, own)
+    found = None if apart is None else _analysed(analysis, nest, apart, "reaching")
+    if found is None:
+        return None
+    *before, (part, looking), after = found.parts
+    looking = replace(looking, lowered=(Lowered(looking=True),))
+    return replace(found, parts=(*before, (part, looking), after))
 
 
 def _skew(analysis: Analysis, nest: int) -> Repeated | None:

@@ -28,6 +28,8 @@ LYING_APART = 2
 A_SECTOR = 8
 # What a statement of a loop inside of a point takes of a step.
 INSIDE_A_STEP = 0.3
+# What it takes to ask a row of a range whether it reaches an element, all threads of a GPU together; the part that does, about.
+ASKING_SECONDS, REACHED = 5e-13, 0.25
 # Products that a GPU makes in a second, where tiles of their operands are in shared memory.
 PRODUCTS_A_SECOND = {"fma": 1.5e13, "mma": 1.5e14, "wgmma": 3e14}
 _MOST_STOPPED = 100  # iterations of a loop that may end early, where it does: what is launched for all of them does not
@@ -69,6 +71,19 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
         once *= math.prod(sum(g.taken) / len(g.taken) for g in launch.when)
         total += once * math.prod(most_points(s.start, s.stop, s.step, names, own) for s in inner)
     return total
+
+
+def seconds_of_looking(launch: Launch, names: Mapping[str, int], ranges: Ranges) -> float:
+    """About how long a launch takes whose elements ask rows whether they reach them; infinitely, where some loop is empty."""
+    nest, plan = launch.nest, launch.variant.plan
+    assert isinstance(plan, ThreadPlan)
+    asked: float = math.prod(most_points(a.start, a.stop, a.step, names, ranges) for a in nest.axes) / plan.several[1]
+    total = 0.0
+    for loop in nest.loops():
+        asked *= most_points(loop.start, loop.stop, loop.step, names, ranges)
+        total += asked
+        asked *= REACHED
+    return total * ASKING_SECONDS if asked else math.inf
 
 
 def _seconds_of_wavefront(

@@ -34,9 +34,9 @@ def unused(analysis: Analysis, launch: Launch, names: Mapping[str, int]) -> tupl
     """The loops of a launch for a call that could run in parallel and do not. names: as of `launches`."""
     variant, at = launch.variant, launch.where
     assert at is not None
-    if not isinstance(variant.plan, ThreadPlan | JoinPlan) or launch.nest.rare:
-        return ()
     nest, lowered = launch.nest, at.analysis.lowered[variant.nest]
+    if not isinstance(variant.plan, ThreadPlan | JoinPlan) or nest.rare or lowered.looking:
+        return ()
     box = None if lowered.sweeps is None else lowered.sweeps.box
     if lowered.sweeps is not None and box is None:
         return ()  # a thread for each does as well

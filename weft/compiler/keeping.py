@@ -1,8 +1,9 @@
 """Functions that also return what their gradients would else compute again: of chained products what their rows fold, of
-others the sums that derivatives are taken at.
+others the sums that derivatives are taken at, and the counts that tell which there are.
 
-Of a softmax that is the maximum and the sum of each row; of a linear layer what its activation is applied to. They are stored
-where the function has them, after the loops that carry them.
+Of a softmax that is the maximum and the sum of each row; of a linear layer what its activation is applied to; of a rank how
+many are above, which tells whether there is a gradient. They are stored where the function has them, after the loops that
+carry them.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def _counted(function: Function, folds: tuple[str, ...]) -> Kept:
 
 
 def _of_products(function: Function) -> tuple[str, ...]:
-    """The folds of what rows and columns have together whose values derivatives are taken at, one for each element of a result:
-    more, as the scores of attention, are computed again, and so is what is made of such.
+    """The folds of what rows and columns have together whose values derivatives are taken at, and counts that gradients ask
+    for, one for each element of a result: more, as the scores of attention, are computed again, and so is what is made of such.
     """
     from weft.loops.adjoint import adjoint, differentiable, floating_results
 
@@ -115,8 +116,8 @@ def _of_products(function: Function) -> tuple[str, ...]:
 def _products(
     statements: tuple[Stmt, ...], around: tuple[str, ...], local: frozenset[str]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What loops carry of elements that some of the loops around them have in common, and other elements that others have;
-    the variables of these. local: arrays whose elements are made in between, of which it is not told.
+    """What loops carry of elements that some of the loops around them have in common, and other elements that others have, and
+    what they count; the variables of these. local: arrays whose elements are made in between, of which it is not told.
     """
     for s in statements:
         if isinstance(s, For) and not s.carries:
@@ -130,6 +131,8 @@ def _products(
             made = any(e.array in local for e in loads)
             if not made and any(a - b and b - a for a in sides for b in sides):
                 yield from ((c.name, around) for c in s.carries if c.type.category == "float")
+            elif not made and len(s.carries) == 1 and s.carries[0].type.category == "int":
+                yield s.carries[0].name, around
 
 
 def _of_rows(function: Function) -> tuple[str, ...]:

@@ -66,6 +66,7 @@ from weft.plan.recurrence import RecurrenceExtents, RecurrencePlan, plan_recurre
 from weft.plan.recurrence import shared_bytes as recurrence_bytes
 from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes
 from weft.plan.scan import told_words as told_words_of_scan
+from weft.plan.several import plan_several
 from weft.plan.state_scan import StateExtents, StatePlan, plan_states, shared_bytes, state_memory
 from weft.plan.threads import ThreadPlan, plan_sharing, plan_threads
 from weft.plan.wavefront import plan_wavefront
@@ -180,6 +181,28 @@ def shared_launches(where: Where, launch: Launch, names: Mapping[str, int]) -> t
         return None
     own = _launch_threads(replace(launch.variant, plan=found), launch.entry, extents)
     return (replace(own, where=where, steps=where.steps, when=where.when, dependent=launch.dependent, first=launch.first),)
+
+
+def several_launches(where: Where, launch: Launch, names: Mapping[str, int]) -> tuple[Launch, ...] | None:
+    """The launch of a thread for each iteration, or row, with threads that take several; None where that saves too little."""
+    plan, mapped = launch.variant.plan, isinstance(launch.variant.plan, MapPlan)
+    alone = (isinstance(plan, ThreadPlan) and not plan.shared) or (isinstance(plan, FoldPlan) and _alone(plan))
+    if not alone and not mapped:
+        return None
+    extents = [most_points(a.start, a.stop, a.step, names, where.ranges) for a in launch.nest.axes]
+    facts = replace(launch.variant.facts, unused=frozenset(), without=frozenset())
+    found = plan_several(where.analysis.function, launch.nest, facts, extents, where.machine.multiprocessors, mapped)
+    if found is None:
+        return None
+    var, many = found.several
+    extents = [-(-n // many) if a.var == var else n for a, n in zip(launch.nest.axes, extents, strict=True)]
+    own = _launch_threads(replace(launch.variant, facts=facts, plan=found), launch.entry, extents)
+    return (replace(own, where=where, steps=where.steps, when=where.when, dependent=launch.dependent, first=launch.first),)
+
+
+def _alone(plan: FoldPlan) -> bool:
+    """Whether a thread goes through each row by itself."""
+    return plan.threads == plan.cluster == 1 and not (plan.shared or plan.chunks or plan.resident or plan.longer)
 
 
 def _plan_scan(where: Where, nest: int, facts: Facts, names: Mapping[str, int]) -> tuple[ScanPlan, Extents] | None:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.compiler.analysis import Analysis
-from weft.compiler.apart import Repeated, repeated, skewed
+from weft.compiler.apart import Repeated, reaching, repeated, skewed
 from weft.compiler.blocks import block_launches
-from weft.compiler.cost import seconds_of
+from weft.compiler.cost import seconds_of, seconds_of_looking
 from weft.compiler.guards import guard_of
-from weft.compiler.kernels import shared_launches, whole_launches
+from weft.compiler.kernels import several_launches, shared_launches, whole_launches
 from weft.compiler.launch import H200, Launch, Where
 from weft.compiler.points import dense_geometry, fewest_points
 from weft.compiler.tuned import leaning_of
@@ -27,6 +27,7 @@ from weft.plan.fold import FoldPlan
 from weft.plan.leaning import LEANINGS, PLANNED, Leaning
 from weft.plan.machine import Machine
 from weft.plan.threads import ThreadPlan
+from weft.plan.traffic import LAUNCH_SECONDS
 from weft.runtime.stack import deep
 
 # Launches that repeat are taken where they cost this part of one launch at most, or of a chain of products, and are looked for
@@ -76,6 +77,35 @@ def candidates(
 
 
 def _launches(where: Where, nest: int, names: Mapping[str, int], depth: int) -> tuple[Launch, ...]:
+    found = _whole_or_apart(where, nest, names, depth)
+    looking = _looking(where, nest, names, depth, found)
+    if looking is not None:
+        return looking
+    several = None
+    if len(found) == 1 and found[0].where == where and not where.analysis.schedule.nests[nest].rare:
+        several = several_launches(where, found[0], names)
+    return several or found
+
+
+def _looking(
+    where: Where, nest: int, names: Mapping[str, int], depth: int, found: tuple[Launch, ...]
+) -> tuple[Launch, ...] | None:
+    """The launches of a nest whose elements look for the rows that reach them; None where it is none, or that takes longer."""
+    if depth == 0 or where.leaning.apart:
+        return None
+    seconds = seconds_of(found, names, where.ranges)
+    apart = reaching(where.analysis, nest) if seconds >= WORTH_SECONDS else None
+    if apart is None:
+        return None
+    made = _repeated_launches(apart, where, nest, names, 0)
+    if made is None:
+        return None
+    (looking,) = (one for one in made if one.where is not None and one.where.analysis is apart.parts[-2][1])
+    pays = seconds_of_looking(looking, names, where.ranges) + len(made) * LAUNCH_SECONDS < seconds
+    return made if pays else None
+
+
+def _whole_or_apart(where: Where, nest: int, names: Mapping[str, int], depth: int) -> tuple[Launch, ...]:
     whole = whole_launches(where, nest, names)
     rare = where.analysis.schedule.nests[nest].rare
     alone = len(whole) == 1 and isinstance(whole[0].variant.plan, ThreadPlan)

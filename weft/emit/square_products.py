@@ -8,16 +8,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from weft.emit.cpp_body import factor
 from weft.emit.expressions import memory_type, register_type
 from weft.emit.products import Fragment, ProductEntry, Tile
 from weft.graph.products import Operand
 from weft.graph.tile import Fold, Read, names_of
-from weft.loops.ir import free_names
-from weft.plan.product import ACROSS, DOWN, NEAREST, RUN, ProductPlan, Staged, made_of, operand_reads, packed_type
+from weft.loops.ir import Expr, free_names
+from weft.plan.product import ACROSS, DOWN, NEAREST, RUN, ProductPlan, Staged, made_of, operand_reads, packed_type, placed
 
 # The place of a thread among those of its warp, as C++: of four below each other, and of eight beside each other.
 LANE_ROW = f"threadIdx.x % {NEAREST} + threadIdx.x % 32 / {NEAREST * ACROSS} * {NEAREST}"
 LANE_COLUMN = f"threadIdx.x / {NEAREST} % {ACROSS}"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operand that comes one by one: what it is read from, and what its subscripts have of the point; the names of where a
+    thread's rows are, of whether they are there, and of what is added to that at the points of a turn.
+    """
+
+    tile: Tile
+    read: Read
+    of_points: tuple[Expr, ...]
+    rows: str
+    points: str
+    there: str
 
 
 @dataclass
@@ -139,20 +154,68 @@ class SquareEntry(ProductEntry):
             line(f"const int64_t begin = part * own_points, stop = weft::minimum<int64_t>(begin + own_points, {points});")
             begin, stop = "begin", "stop"
         line("int32_t now = 0;")
+        found = [p for t in tiles if (p := self.begun_places(t)) is not None]
+        if found:
+            self.points_of_turn(found, begin)
+            line("__syncthreads();")
         with self.writer.block(f"for (int64_t {first} = {begin};; {first} += {k})"):
             with self.writer.block(f"if ({first} < {stop})"):
                 for tile in tiles:
+                    own = next((p for p in found if p.tile is tile), None)
                     if tile.reads:
-                        with self.packets(tile, located=True):
-                            self.fetch(tile)
+                        with self.packets(tile, located=own is None):
+                            self.fetch(tile) if own is None else self.fetch_placed(own)
             with self.writer.block(f"if ({first} > {begin})"):
                 self.multiply(tiles, stop)
             line(f"if ({first} >= {stop}) break;")
             line("now ^= 1;")
+            if found:
+                self.points_of_turn(found, f"{first} + {k}")
             for tile in tiles:
                 with self.packets(tile, located=not tile.whole):
                     self.put(tile)
             line("__syncthreads();")
+
+    def begun_places(self, tile: Tile) -> Placed | None:
+        """Declare where the rows of an operand are that a thread brings, and room for what is added to that at the points of
+        two turns; None where it does not come so.
+        """
+        told = placed(self.products, tile.operand) if tile.staged.placed and tile.packed is None else None
+        if told is None:
+            return None
+        read, of_rows, of_points = told
+        side, axes = ("rows", self.products.rows) if tile.left else ("columns", self.products.columns)
+        rows, points, there = (self.fresh.fresh(f"{read.array}_{n}") for n in ("rows", "points", "there"))
+        count, hoisted = self.fetches(tile), self.pointers.get(read.array, ("", frozenset[int]()))[1]
+        self.writer.line(f"__shared__ int64_t {points}[2][{self.plan.tile[2]}];")
+        self.writer.line(f"int64_t {rows}[{count}];")
+        self.writer.line(f"bool {there}[{count}];")
+        with self.packets(tile, located=False):
+            at = "q" if count > 1 else "0"
+            here = self.place_of(axes, self.firsts[side], "row", self.wholes[side])
+            self.writer.line(f"{rows}[{at}] = {self.offset(read.array, of_rows, hoisted)};")
+            self.writer.line(f"{there}[{at}] = {here};")
+        return Placed(tile, read, of_points, rows, points, there)
+
+    def points_of_turn(self, found: list[Placed], first: str) -> None:
+        """What is added to where rows are at the points of a turn: a thread finds that of one of them."""
+        k = self.plan.tile[2]
+        with self.writer.block(f"if (threadIdx.x < {k})"):
+            self.place_of(self.products.over, first, "threadIdx.x", self.wholes["points"])
+            for own in found:
+                hoisted = self.pointers.get(own.read.array, ("", frozenset[int]()))[1]
+                offset = self.offset(own.read.array, own.of_points, hoisted)
+                self.writer.line(f"{own.points}[now][threadIdx.x] = {offset};")
+
+    def fetch_placed(self, own: Placed) -> None:
+        """Begin to read an element from where its row and its point say."""
+        (there,), line, at = own.tile.reads.values(), self.writer.line, "q" if self.fetches(own.tile) > 1 else "0"
+        line(f"{there}{self.packet(own.tile)} = {{}};")
+        with self.writer.block(f"if ({own.there}[{at}] && {self.firsts['points']} + point < {factor(self.wholes['points'])})"):
+            self.writer.cite(own.read.location)
+            pointer = self.pointers.get(own.read.array, (self.arrays[own.read.array], frozenset[int]()))[0]
+            place = f"{pointer} + {own.rows}[{at}] + {own.points}[now][point]"
+            line(f"{there}{self.packet(own.tile)} = weft::fetch<1, 1>({place});")
 
     def fetch(self, tile: Tile) -> None:
         """Begin to read what a packet is made of."""

@@ -36,6 +36,7 @@ from weft.loops.operators import OPERATORS
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays, slots
+from weft.plan.several import differing
 from weft.plan.threads import ThreadPlan
 
 # Iterations of an innermost loop that the compiler may overlap: loads of later ones go out before earlier ones end. Of one in
@@ -52,6 +53,9 @@ class ThreadBody(Body):
 
     def pragma_simd(self, text: str, body: object) -> None:
         """A thread has no lanes of its own."""
+
+    def several(self, axis: Axis, place: str, count: str) -> None:
+        """Begin with some iterations of an axis, whose places among `count` are told with their number among these."""
 
     def loop(self, loop: For) -> None:
         self.writer.cite(loop.location)
@@ -136,7 +140,16 @@ def emit(function: Function, nest: Nest, plan: ThreadPlan, facts: Facts, around:
     writer = Writer()
     fresh = Names(frozenset({kernel_entry(nest.name), "item", "outside"}))
     large = varying(own, {s.name for s in function.scalars})
-    body = ThreadBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large)
+    var, many = plan.several
+    if many == 1:
+        body = ThreadBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large)
+    else:
+        from weft.emit.several import SeveralBody
+
+        names = differing(own.body, var)
+        assert names is not None
+        body = SeveralBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large,
+                           differing=names, axis=var, many=many)  # fmt: skip
     (launch,) = dependences([False], around)
     include(writer, (launch,))
     writer.line('#include "weft/memory.cuh"')
@@ -207,25 +220,35 @@ def _threads(nest: Nest, plan: ThreadPlan, body: ThreadBody) -> None:
             count = body.fresh.fresh(f"{axis.var}_count")
             counts.append(count)
             writer.line(f"const {number} {count} = {count_of(axis, body)};")
-        many = ", ".join(plan.order)
+        groups = dict(zip(plan.order, counts, strict=True))
+        several, each = plan.several
+        group = ""
+        if several:
+            group = body.fresh.fresh(f"{several}_group")
+            groups[several] = body.fresh.fresh(f"{several}_groups")
+            writer.line(f"const {number} {groups[several]} = ({counts[plan.order.index(several)]} + {each - 1}) / {each};")
         if plan.shared:
-            writer.line(f"// a block for each ({many}); its threads share the loops inside")
+            writer.line(f"// a block for each ({plan.each}); its threads share the loops inside")
         else:
-            writer.line(f"// a thread for each ({many}); neighbours along {plan.order[-1]}")
+            writer.line(f"// a thread for each ({plan.each}); neighbours along {plan.order[-1]}")
         block, blocks = ("blockIdx.x", "gridDim.x") if plan.narrow else ("int64_t(blockIdx.x)", "int64_t(gridDim.x)")
         first = block if plan.shared else f"{block} * {plan.block} + threadIdx.x"
         step = blocks if plan.shared else f"{blocks} * {plan.block}"
-        with writer.block(f"for ({number} item = {first}; item < {' * '.join(counts)}; item += {step})"):
+        with writer.block(f"for ({number} item = {first}; item < {' * '.join(groups.values())}; item += {step})"):
             rest = "item"
             lines = []
             for k in range(len(order) - 1, -1, -1):
-                position = f"{rest} % {counts[k]}" if k else rest
-                lines.append(f"const int64_t {body.declare(order[k].var)} = {value_of(order[k], position, body)};")
-                rest = f"{rest} / {counts[k]}"
+                own = order[k].var
+                position = f"{rest} % {groups[own]}" if k else rest
+                name, value = (group, position) if own == several else (body.declare(own), value_of(order[k], position, body))
+                lines.append(f"const int64_t {name} = {value};")
+                rest = f"{rest} / {groups[own]}"
             for line in reversed(lines):
                 writer.line(line)
             variables = [a.var for a in nest.axes]
             body.hoist(nest.body, variables)
+            if several:
+                body.several(axes[several], f"{group} + {{}} * {groups[several]}", counts[plan.order.index(several)])
             for var in variables:
                 body.local_arrays(var)
             _iteration(nest, plan, body)

@@ -106,7 +106,7 @@ def _kernel_lines(launch: Launch) -> list[str]:
             return [f"{each}, whose threads share the loops inside, one after another", grid]
         if not plan.order:
             return ["one thread does it all: no loop outside is parallel", grid]
-        return [f"a thread for each ({', '.join(plan.order)})" + (f", since {why}" if why else ""), grid]
+        return [f"a thread for each ({plan.each})" + (f", since {why}" if why else ""), grid]
     if isinstance(plan, BlockPlan):
         found = where.analysis.lowered[launch.variant.nest].blocks
         assert found is not None
@@ -521,7 +521,7 @@ def plan_line(launches: Sequence[Launch]) -> str:
         blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
         if isinstance(plan, ThreadPlan):
             each, alone = ("a block", "one block") if plan.shared else ("a thread", "one thread")
-            how = f"{each} for each ({', '.join(plan.order)})" if plan.order else f"{alone} does it all"
+            how = f"{each} for each ({plan.each})" if plan.order else f"{alone} does it all"
         elif isinstance(plan, BlockPlan):
             assert launch.where is not None
             how = blocked_line(plan, user_names(launch.where.analysis.function))

@@ -11,7 +11,8 @@ from weft.graph.products import BYTES, Operand, Products, factor_type, products,
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Fold, Map, Read, uses, uses_of_write
 from weft.loops.affine import affine
-from weft.loops.ir import Expr, Function, free_arrays, free_names
+from weft.loops.ir import Expr, Function, Op, Ref, free_arrays, free_names
+from weft.loops.simplify import add, fold, sub
 from weft.loops.types import FLOAT64, SCALAR_TYPES, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box
@@ -43,12 +44,13 @@ _TOGETHER = {"fma": 1, "mma": WARP, "wgmma": 4 * WARP}  # threads that have a sq
 @dataclass(frozen=True)
 class Staged:
     """How an operand comes to shared memory: `vector` neighbours at a time, along the points or along its rows. aligned: they
-    are packets of memory.
+    are packets of memory. placed: one by one, from where its row is and what is added to that at its point, each found once.
     """
 
     along_points: bool
     vector: int
     aligned: bool = True
+    placed: bool = False
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,33 @@ class ProductPlan:
 def points_of_instruction(factors: ScalarType) -> int:
     """Points of a matrix instruction: 32 bytes of them, or 8 of float64."""
     return 8 if factors == FLOAT64 else 32 // factors.size
+
+
+def placed(found: Products, operand: Operand) -> tuple[Read, tuple[Expr, ...], tuple[Expr, ...]] | None:
+    """The one read that an operand is, whose subscripts are sums of what rows and what points say: these; None where they are
+    not so.
+    """
+    reads, over = operand_reads(found, operand), {*found.over}
+    read = reads[0] if len(reads) == 1 else None
+    if not isinstance(read, Read) or operand.value != Ref(read.name, operand.value.type) or not read.always or read.checked:
+        return None
+    sides = [_sides(i, over, {a for a in read.axes if a not in over}) for i in read.index]
+    told = [s for s in sides if s is not None]
+    return (read, tuple(s[0] for s in told), tuple(s[1] for s in told)) if len(told) == len(sides) else None
+
+
+def _sides(e: Expr, over: set[str], others: set[str]) -> tuple[Expr, Expr] | None:
+    """What names of others and of points say in a sum."""
+    names = free_names(e)
+    if not names & over or not names & others:
+        return (e, ZERO) if not names & over else (ZERO, e)
+    if not isinstance(e, Op) or e.name not in ("add", "sub"):
+        return None
+    first, second = (_sides(a, over, others) for a in e.args)
+    if first is None or second is None:
+        return None
+    join = add if e.name == "add" else sub
+    return fold(join(first[0], second[0])), fold(join(first[1], second[1]))
 
 
 def packed_points(plan: ProductPlan, found: Products, k: int) -> tuple[str, ...]:

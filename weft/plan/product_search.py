@@ -32,6 +32,7 @@ from weft.plan.product import (
     operand_reads,
     packed_elements,
     packed_type,
+    placed,
     result_reads,
     ring_bytes,
     shared_bytes,
@@ -103,7 +104,7 @@ MOST_ACROSS, MEETING_CYCLES = 64, 7000
 # Multiply-adds that take as long as four words of shared memory, and for groups of threads that share points, how much longer;
 # as an element that is brought from between packets, and one that is alone. Of a launch that packs an operand: cycles, and
 # bytes that a multiprocessor moves in one.
-TAKEN, SHARING, ANYWHERE, APART, PACK_CYCLES, PACK_BYTES = 0.8, 0.3, 12, 75, 4000, 23
+TAKEN, SHARING, ANYWHERE, APART, PLACED, PACK_CYCLES, PACK_BYTES = 0.8, 0.3, 12, 75, 10, 4000, 23
 
 
 def plan_products(
@@ -346,7 +347,7 @@ class _Work:
         size = max(o.value.type.size for o in self.found.operands)
         each = len(self.found.folds) + TAKEN * (1 / own_m + 1 / own_n) * (1 + SHARING * (plan.groups - 1))
         sides = [(m if i < len(self.found.left) else n, s) for i, s in enumerate(plan.staged)]
-        brought = sum(rows * k * (APART if s.vector == 1 else 0 if s.aligned else ANYWHERE) for rows, s in sides)
+        brought = sum(rows * k * _bringing(s) for rows, s in sides)
         return (m * n * k * each * max(1, size // WORD) + brought) / LANES
 
     def by_matrices(self, plan: ProductPlan, blocks: int, beside: float) -> float:
@@ -378,6 +379,13 @@ class _Work:
                 if self.squares(plan) < self.machine.multiprocessors and turns >= FEWEST_TURNS * parts:
                     stages = max(FEWEST_BOXES, min(plan.stages, -(-turns // parts))) if plan.boxes else plan.stages
                     yield replace(plan, parts=parts, lines=False, stages=stages)
+
+
+def _bringing(staged: Staged) -> int:
+    """Multiply-adds that take as long as bringing an element."""
+    if staged.vector == 1:
+        return PLACED if staged.placed else APART
+    return 0 if staged.aligned else ANYWHERE
 
 
 def _in_packets(function: Function, plain: ProductPlan, work: _Work) -> ProductPlan:
@@ -556,7 +564,8 @@ def staged_of(
             ways.append((1, RUN, extents[lane], Staged(along_points, RUN, aligned=False)))
         else:
             ways.append((vector, vector, extents[lane], Staged(along_points, vector)))
-    return max(ways, key=lambda w: w[:3])[3] if ways else Staged(along_points=False, vector=1)
+    best = max(ways, key=lambda w: w[:3])[3] if ways else Staged(along_points=False, vector=1)
+    return replace(best, placed=True) if best.vector == 1 and placed(found, operand) is not None else best
 
 
 def _vector(

@@ -17,13 +17,20 @@ from weft.plan.arguments import Facts, nest_arrays
 class ThreadPlan:
     """order: the axes from the slowest to the fastest, along which neighbouring threads lie. block: threads a block. narrow:
     iterations of several axes are counted in 32 bits. shared: a block works through an iteration, whose threads share its
-    parallel loops, one after another.
+    parallel loops, one after another. several: an axis, and how many iterations of it a thread has at once (1: of none).
     """
 
     order: tuple[str, ...]
     block: int
     narrow: bool = False
     shared: bool = False
+    several: tuple[str, int] = ("", 1)
+
+    @property
+    def each(self) -> str:
+        """What a thread has, for people."""
+        var, many = self.several
+        return ", ".join(f"{many} of {v}" if v == var else v for v in self.order)
 
 
 # Iterations up to which they are counted in 32 bits: what is added to the number of one, the threads of a grid, is no more.
@@ -35,9 +42,10 @@ _NEAR = 4
 _OFTEN = 8
 
 
-def plan_threads(nest: Nest, facts: Facts, iterations: int) -> ThreadPlan:
+def plan_threads(nest: Nest, facts: Facts, iterations: int, several: str = "") -> ThreadPlan:
     """Neighbouring threads take neighbours in memory: the fastest axis is the one most arrays have unit stride along.
-    iterations: the most that there are.
+    iterations: the most that there are. several: an axis of which threads have several at once, and thus not along it, if
+    anything lies along another one.
     """
     around = tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in nest.axes)
     depends = _depending(nest)
@@ -58,7 +66,8 @@ def plan_threads(nest: Nest, facts: Facts, iterations: int) -> ThreadPlan:
             apart[var] += often * any(var in own for k, own in enumerate(names) if k not in (*unit, *near))
     order = [a.var for a in nest.axes]
     if order:
-        fastest = min(reversed(order), key=lambda v: (apart[v], -votes[v]))
+        others = [v for v in order if v != several and votes[v]] if several else order
+        fastest = min(reversed(others or order), key=lambda v: (apart[v], -votes[v]))
         order.remove(fastest)
         order.append(fastest)
     return ThreadPlan(tuple(order), _BLOCK, len(order) > 1 and iterations < _NARROW - _BLOCK)

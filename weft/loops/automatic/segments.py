@@ -292,7 +292,7 @@ class _Segmented:
         over = {f.var: (f.start, f.stop) for f in (*(self.outer or ()), *loops)} | {ranged.loop.var: (_ZERO, limit)}
         vars_ = [i.name for i in store.index if isinstance(i, Ref)]
         every = sorted(vars_) == sorted(over) and len(vars_) == len(own.shape) and all(f.step == 1 for f in loops)
-        if not every or any(over[v][0] != _ZERO or not _equal(over[v][1], n) for v, n in zip(vars_, own.shape, strict=True)):
+        if not every or any(over[v][0] != _ZERO or not alike(over[v][1], n) for v, n in zip(vars_, own.shape, strict=True)):
             return None
         value = substitute(added, known)
         return _Whole(tuple(loops), replace(store, value=value)) if sum(1 for _ in walk_expr(value)) < _LARGEST else None
@@ -301,13 +301,13 @@ class _Segmented:
         """The flag, and what sets it where ranges of one kind meet, or leave their limits, or where `at_first` holds."""
         flag = Array(self.names.fresh("meet"), BOOL, (_ONE,), "local", location=self.rows.location)
         asked: list[Stmt] = []
-        told, seen = at_first, set[tuple[Expr, Expr]]()
+        told, seen = _counted(at_first), set[tuple[Expr, Expr]]()
         for r in self.ranged:
             if (r.start, r.stop) not in seen:
                 seen.add((r.start, r.stop))
                 loop, told = self._asking(r, limits[r.loop.var], told)
                 asked.append(loop)
-        return flag, (*asked, Store(flag.name, (_ZERO,), told, self.rows.location))
+        return flag, (*asked, Store(flag.name, (_ZERO,), _less(_ZERO, told), self.rows.location))
 
     def instead(self, arrays: tuple[Array, ...], made: tuple[Stmt, ...], flag: Array) -> Function:
         """The function with these statements instead of the loops, which come after them where the flag is set."""
@@ -413,14 +413,16 @@ class _Segmented:
         return tuple(found)
 
     def _asking(self, ranged: _Ranged, limits: tuple[Expr, ...], before: Expr) -> tuple[For, Expr]:
-        """Loops that ask whether ranges meet, or go down, or leave what they are in; and the answer, `before` with it."""
+        """Loops that ask whether ranges meet, or go down, or leave what they are in; and the answer, 1 or 0, with that before:
+        the largest one, which is asked of all rows at once, where a disjunction would end with the first that does.
+        """
         fresh = {f.var: self.names.fresh(f.var) for f in ranged.around}
         names: dict[str, Expr] = {old: Ref(new, INT64) for old, new in fresh.items()}
         row, rows = names[self.rows.var], self.rows
         start, stop = substitute(ranged.start, names), substitute(ranged.stop, names)
         after = substitute(start, {fresh[rows.var]: Op("add", (row, _ONE), INT64)})
         asked = [_less(start, _ZERO), _less(stop, start), *(_less(limit, stop) for limit in limits)]
-        if not _equal(after, stop):
+        if not alike(after, stop):
             end = substitute(rows.stop if rows.step > 0 else Op("add", (rows.start, _ONE), INT64), names)
             asked.append(Op("and", (_less(Op("add", (row, _ONE), INT64), end), _less(after, stop)), BOOL))
         found = reduce(lambda a, b: Op("or", (a, b), BOOL), asked)
@@ -434,16 +436,16 @@ class _Segmented:
         made: For | None = None
         for k, loop in reversed(list(enumerate(over))):
             name, result = carried[k], self.names.fresh("met")
-            first = before if k == 0 else Ref(carried[k - 1], BOOL)
+            first = before if k == 0 else Ref(carried[k - 1], INT64)
             if made is None:
                 body: tuple[Stmt, ...] = ()
-                last: Expr = Op("or", (Ref(name, BOOL), found), BOOL)
+                last: Expr = Op("max", (Ref(name, INT64), _counted(found)), INT64)
             else:
-                body, last = (made,), Ref(made.carries[0].result, BOOL)
+                body, last = (made,), Ref(made.carries[0].result, INT64)
             low, high = (substitute(e, names) for e in _range(loop))
             made = For(fresh[loop.var], low, high, 1, (Carry(name, first, last, result),), body, location=rows.location)
         assert made is not None
-        return made, Ref(made.carries[0].result, BOOL)
+        return made, Ref(made.carries[0].result, INT64)
 
     def _freed(self, statements: tuple[Stmt, ...], met: Expr, known: dict[str, Segment], inside: bool) -> tuple[Stmt, ...]:
         """The statements with empty ranges, and without stores, where the flag is set."""
@@ -471,6 +473,13 @@ def _opened(statements: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...]:
         else:
             out.append(map_statement(stmt, lambda e: e, lambda b: _opened(b, loop)))
     return tuple(out)
+
+
+def _counted(condition: Expr) -> Expr:
+    """1 where a condition holds, 0 elsewhere."""
+    if isinstance(condition, Const):
+        return _ONE if condition.value else _ZERO
+    return Op("where", (condition, _ONE, _ZERO), INT64)
 
 
 def _apart(flag: Array) -> Expr:
@@ -506,7 +515,7 @@ def _less(a: Expr, b: Expr) -> Expr:
     return Op("lt", (a, b), BOOL)
 
 
-def _equal(a: Expr, b: Expr) -> bool:
+def alike(a: Expr, b: Expr) -> bool:
     """Whether two expressions are the same, up to the form of sums."""
 
     def plain(e: Expr) -> Expr:
