@@ -27,6 +27,7 @@ MOST_ROW_WORDS = 8  # of a thread, of what its rows have alone
 HELD = "held"  # the name of whether a pair has a condition, or all of a turn have it
 LACKED = "(lacks[u] >> (h * 2 + v) & 1)"  # whether a thread's pair has it not, as bits tell
 MOST_ASKED = 128  # columns of a turn of which bits of a word tell which a row lacks
+MASKED = 8  # of 8 columns each that a quad has, so many are masked, or passed over, together
 MOST_LANES_BESIDE = 128  # of the sums of a row, beside which what is the same in all turns stays in registers
 
 
@@ -157,8 +158,7 @@ class RowFoldsEntry(LinesEntry):
     @property
     def begins_at_edge(self) -> bool:
         """Whether sums begin with columns that some rows lack; without, a turn at an edge is the last one as a rule."""
-        moves = self.chain.bounded and self.axes[self.chain.column].start != ZERO
-        return self.late and moves and not self.whole_plan.skips
+        return self.late and self.starts and not self.whole_plan.skips
 
     @property
     def roomy(self) -> bool:
@@ -525,12 +525,34 @@ class RowFoldsEntry(LinesEntry):
 
     def mask(self, name: str, which: str) -> None:
         """Make columns that rows do not have, before they start or after they stop, what they need not be left out for."""
-        beyond = "turn < first_whole_turn" if which == "start" else "turn >= whole_turns"
-        outside = f"h * {PAIRS} + v {'<' if which == 'start' else '>='} {name}"
-        with self.writer.block(f"if ({beyond})"), self.each_row_of_thread([]):
-            self.writer.line(f"const int32_t {name} = {self.bound_of_thread(which)};")
-            each = [self.runs, "for (int32_t v = 0; v < 2; ++v)"]
-            self.unrolled(each, *(f"if ({outside}) {own} = {identity};" for own, identity in self.masked.items()))
+        before, element = which == "start", "for (int32_t v = 0; v < 2; ++v)"
+        outside = f"h * {PAIRS} + v {'<' if before else '>='} {name}"
+        with self.writer.block(f"if ({'turn < first_whole_turn' if before else 'turn >= whole_turns'})"):
+            if self.starts:
+                self.mask_runs(name, which, outside)
+                return
+            with self.each_row_of_thread([]):
+                self.writer.line(f"const int32_t {name} = {self.bound_of_thread(which)};")
+                self.unrolled([self.runs, element], *(f"if ({outside}) {own} = {i};" for own, i in self.masked.items()))
+
+    def mask_runs(self, name: str, which: str, outside: str) -> None:
+        """The same in a few runs of a thread's columns, of which those are passed over that both its rows have:
+        where these start and stop, edges meet a part of a turn.
+        """
+        line, count = self.writer.line, self.plan.tile[2] // PAIRS
+        line(f"int32_t {name}[2];")
+        with self.each_row_of_thread([]):
+            line(f"{name}[u] = {self.bound_of_thread(which)};")
+        with self.unrolled_block([f"for (int32_t run = 0; run < {count}; run += {MASKED})"]):
+            if which == "start":
+                some = f"run * {PAIRS} < weft::maximum({name}[0], {name}[1])"
+            else:
+                some = f"(run + {MASKED}) * {PAIRS} > weft::minimum({name}[0], {name}[1])"
+            stop = f"run + {MASKED}" if count % MASKED == 0 else f"weft::minimum(run + {MASKED}, {count})"
+            with self.writer.block(f"if ({some})"):
+                rows, elements = (f"for (int32_t {n} = 0; {n} < 2; ++{n})" for n in "uv")
+                each = [rows, f"for (int32_t h = run; h < {stop}; ++h)", elements]
+                self.unrolled(each, *(f"if ({outside}[u]) {own} = {i};" for own, i in self.masked.items()))
 
     def mask_pairs(self) -> None:
         """The same of columns that rows lack by a condition."""
