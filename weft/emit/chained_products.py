@@ -186,11 +186,18 @@ class ChainEntry(TilesEntry):
         line(f"const int32_t {tiles} = ({factor(self.counts[chain.row])} + {more}) / {rows};")
 
     def places_of_thread(self) -> None:
-        if self.chain.sums.folds:
+        line, sums = self.writer.line, bool(self.chain.sums.folds)
+        few = self.skips and not self.whole_plan.overlapped
+        if sums and not few:
             super().places_of_thread()
             return
-        self.writer.line(f"const int32_t own_row = {self.group} * {FRAGMENT_ROWS};  // of the warpgroup")
-        self.writer.line("const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;")
+        line(f"const int32_t own_row = {self.group} * {FRAGMENT_ROWS}{', own_column = 0' * sums};  // of the warpgroup")
+        if few:
+            line("const weft::OwnRow first_own_row;  // told wherever it is asked: scores and sums leave few registers")
+        else:
+            line("const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;")
+        if sums:
+            line(f"const int32_t first_own_column = own_column + threadIdx.x % 4 * {self.plan.run};")
 
     @property
     def which(self) -> tuple[str, ...]:
