@@ -89,6 +89,11 @@ class ColumnsEntry(MatrixEntry):
         moves = chain.start is not None and self.axes[chain.column].start != ZERO
         return moves and plan.parts == 1 and not (plan.skips or chain.pages or several(chain))
 
+    @property
+    def starts(self) -> bool:
+        """Whether rows have columns from one of their own on."""
+        return self.chain.bounded and self.axes[self.chain.column].start != ZERO
+
     def first_of(self, turn: str, type_: str = "") -> str:
         """The first column of a turn, as C++."""
         first = f"{f'{type_}({turn})' if type_ else turn} * {self.plan.tile[2]}"

@@ -27,6 +27,7 @@ MOST_ROW_WORDS = 8  # of a thread, of what its rows have alone
 HELD = "held"  # the name of whether a pair has a condition, or all of a turn have it
 LACKED = "(lacks[u] >> (h * 2 + v) & 1)"  # whether a thread's pair has it not, as bits tell
 MOST_ASKED = 128  # columns of a turn of which bits of a word tell which a row lacks
+MASKED = 8  # of 8 columns each that a quad has, so many are masked, or passed over, together
 MOST_LANES_BESIDE = 128  # of the sums of a row, beside which what is the same in all turns stays in registers
 
 
@@ -157,8 +158,7 @@ class RowFoldsEntry(LinesEntry):
     @property
     def begins_at_edge(self) -> bool:
         """Whether sums begin with columns that some rows lack; without, a turn at an edge is the last one as a rule."""
-        moves = self.chain.bounded and self.axes[self.chain.column].start != ZERO
-        return self.late and moves and not self.whole_plan.skips
+        return self.late and self.starts and not self.whole_plan.skips
 
     @property
     def roomy(self) -> bool:
@@ -269,7 +269,7 @@ class RowFoldsEntry(LinesEntry):
             line("bool fresh = true;  // the sums are those of the turn before alone, and rows lack columns of that")
         with self.writer.block(f"const auto fold_turn = [&]({', '.join(takes)}) WEFT_INLINE", "};"):
             line(f"const int64_t first_column = {self.first_of('turn', 'int64_t')} + threadIdx.x % 4 * 2;")
-            if not self.masked and not self.lacks_all:
+            if not self.masked:
                 line(f"int32_t {', '.join(f'{name}[2]' for name in bounds)};")
             if moved:
                 line(f"float {', '.join(f'{name}[2]' for name in references.values())};")
@@ -293,11 +293,10 @@ class RowFoldsEntry(LinesEntry):
                     moved_by = self.move(self.lead([], elements, kept), references)
             else:
                 if self.asks_ahead and self.asked is not None:
-                    self.ask_pairs(self.asked, bounds)
-                alone = self.lacks_all and not chain.leading  # nothing is done for rows alone
-                with nullcontext() if alone else self.each_row_of_thread(of_rows_first):
-                    if not self.lacks_all:
-                        self.tell_bounds(bounds)
+                    self.ask_pairs(self.asked)
+                with self.each_row_of_thread(of_rows_first):
+                    for name, which in bounds.items():
+                        line(f"{name}[u] = {self.bound_of_thread(which)};")
                     moved_by = self.move(self.lead(early, elements, kept), references)
             if moved_by:
                 factors = ", ".join(f"{own}[2]" for own in moved_by)
@@ -398,24 +397,11 @@ class RowFoldsEntry(LinesEntry):
         """Whether the condition of pairs is asked before what is made of scores, where these leave few registers."""
         return not self.whole_plan.overlapped and self.plan.tile[2] <= MOST_ASKED
 
-    @property
-    def lacks_all(self) -> bool:
-        """Whether bits tell as well what rows lack by their bounds."""
-        return self.asks_ahead and self.everywhere and self.chain.given is not None
-
-    def tell_bounds(self, bounds: Mapping[str, str]) -> None:
-        for name, which in bounds.items():
-            self.writer.line(f"{name}[u] = {self.bound_of_thread(which)};")
-
-    def ask_pairs(self, asked: Expr, bounds: Mapping[str, str]) -> None:
-        """Which columns of a turn at an edge rows lack by a condition, or in any way."""
+    def ask_pairs(self, asked: Expr) -> None:
+        """Which columns of a turn at an edge rows lack by a condition."""
         line, row, column = self.writer.line, self.declare(self.chain.row), self.declare(self.chain.column)
         line("uint32_t lacks[2] = {};  // a bit for each of a thread's columns")
-        with self.writer.block("if (edge)" if self.lacks_all else f"if (edge && {self.unsure})"):
-            if self.lacks_all:
-                line(f"int32_t {', '.join(f'{name}[2]' for name in bounds)};")
-                with self.each_row_of_thread([]):
-                    self.tell_bounds(bounds)
+        with self.writer.block(f"if (edge && {self.unsure})"):
             begin, batch = self.writer.mark(), self.chain.sums.batch
             line("#pragma unroll 1  // scores leave few registers for what is asked")
             with self.writer.block(self.runs), self.spelled(self.line_elements()):
@@ -423,16 +409,16 @@ class RowFoldsEntry(LinesEntry):
                 with self.unrolled_block(both):
                     mark = self.writer.mark()
                     self.statements(tuple(map(self.let, self.of_pairs)))
-                    lacks = f"!({self.printer.value(asked)})"
-                    lacks = f"{self.outside} || {self.unsure} && {lacks}" if self.lacks_all else lacks
-                    line(f"lacks[u] |= uint32_t({lacks}) << (h * 2 + v);")
+                    line(f"lacks[u] |= uint32_t(!({self.printer.value(asked)})) << (h * 2 + v);")
                     if self.writer.mentions(column, mark):
                         place = self.inside(f"first_column + h * {PAIRS} + v", self.of_pairs)
                         self.writer.insert(mark, f"const int64_t {column} = {place};")
-                    if self.writer.mentions(row, mark):
-                        last = f"{self.counts[self.chain.row]} - 1"
-                        own = f"weft::minimum<int64_t>(first_row + first_own_row + u * 8, {last})"
-                        self.writer.insert(mark, f"const int64_t {row} = {own};")
+                    if of_rows := self.writer.mentions(row, mark):
+                        self.writer.insert(mark, f"const int64_t {row} = asking[u];")
+            if of_rows:
+                last = f"{self.counts[self.chain.row]} - 1"
+                rows = (f"weft::minimum<int64_t>(first_row + first_own_row{more}, {last})" for more in ("", " + 8"))
+                self.writer.insert(begin, f"const int64_t asking[2] = {{{', '.join(rows)}}};")
             for k, a in enumerate(batch, 1):  # told again, for no register to have it in other turns
                 if self.whole_plan.taken and self.writer.mentions(self.declare(a), begin):
                     self.writer.insert(begin, f"const int64_t {self.declare(a)} = {self.told_of_tile(k)};")
@@ -450,14 +436,12 @@ class RowFoldsEntry(LinesEntry):
         line("#pragma unroll")
         with self.writer.block("for (int32_t v = 0; v < 2; ++v)"), self.spelled(spelled):
             outside = factor(self.outside) if "||" in self.outside else self.outside
-            if self.lacks_all:
-                line(f"const bool has = !(edge && {LACKED});")
-            elif self.everywhere:
+            if self.everywhere:
                 line(f"{'const ' if chain.given is None else ''}bool has = !(edge && {outside});")
             elif not self.masked:
                 line(f"if (edge && {outside}) continue;")
             mark, column, beyond = self.writer.mark(), self.declare(chain.column), f"h * {PAIRS} + v"
-            if chain.given is not None and not self.lacks_all:
+            if chain.given is not None:
                 lacks = LACKED
                 if not self.asks_ahead:
                     self.statements(tuple(map(self.let, self.of_pairs)))
@@ -525,12 +509,34 @@ class RowFoldsEntry(LinesEntry):
 
     def mask(self, name: str, which: str) -> None:
         """Make columns that rows do not have, before they start or after they stop, what they need not be left out for."""
-        beyond = "turn < first_whole_turn" if which == "start" else "turn >= whole_turns"
-        outside = f"h * {PAIRS} + v {'<' if which == 'start' else '>='} {name}"
-        with self.writer.block(f"if ({beyond})"), self.each_row_of_thread([]):
-            self.writer.line(f"const int32_t {name} = {self.bound_of_thread(which)};")
-            each = [self.runs, "for (int32_t v = 0; v < 2; ++v)"]
-            self.unrolled(each, *(f"if ({outside}) {own} = {identity};" for own, identity in self.masked.items()))
+        before, element = which == "start", "for (int32_t v = 0; v < 2; ++v)"
+        outside = f"h * {PAIRS} + v {'<' if before else '>='} {name}"
+        with self.writer.block(f"if ({'turn < first_whole_turn' if before else 'turn >= whole_turns'})"):
+            if self.starts:
+                self.mask_runs(name, which, outside)
+                return
+            with self.each_row_of_thread([]):
+                self.writer.line(f"const int32_t {name} = {self.bound_of_thread(which)};")
+                self.unrolled([self.runs, element], *(f"if ({outside}) {own} = {i};" for own, i in self.masked.items()))
+
+    def mask_runs(self, name: str, which: str, outside: str) -> None:
+        """The same in a few runs of a thread's columns, of which those are passed over that both its rows have:
+        where these start and stop, edges meet a part of a turn.
+        """
+        line, count = self.writer.line, self.plan.tile[2] // PAIRS
+        line(f"int32_t {name}[2];")
+        with self.each_row_of_thread([]):
+            line(f"{name}[u] = {self.bound_of_thread(which)};")
+        with self.unrolled_block([f"for (int32_t run = 0; run < {count}; run += {MASKED})"]):
+            if which == "start":
+                some = f"run * {PAIRS} < weft::maximum({name}[0], {name}[1])"
+            else:
+                some = f"(run + {MASKED}) * {PAIRS} > weft::minimum({name}[0], {name}[1])"
+            stop = f"run + {MASKED}" if count % MASKED == 0 else f"weft::minimum(run + {MASKED}, {count})"
+            with self.writer.block(f"if ({some})"):
+                rows, elements = (f"for (int32_t {n} = 0; {n} < 2; ++{n})" for n in "uv")
+                each = [rows, f"for (int32_t h = run; h < {stop}; ++h)", elements]
+                self.unrolled(each, *(f"if ({outside}[u]) {own} = {i};" for own, i in self.masked.items()))
 
     def mask_pairs(self) -> None:
         """The same of columns that rows lack by a condition."""

@@ -21,7 +21,7 @@ from weft.emit.names import Names, kernel_entry, words
 from weft.emit.rings import WARPS_OF_A_GROUP, given_back
 from weft.emit.rough import rough_chain
 from weft.emit.text import Writer
-from weft.emit.values import ZERO, deciding
+from weft.emit.values import deciding
 from weft.graph.chains import Chain
 from weft.graph.tile import Fold
 from weft.loops.ir import Expr, Function, free_names, trapping
@@ -184,11 +184,18 @@ class ChainEntry(TilesEntry):
         line(f"const int32_t {tiles} = ({factor(self.counts[chain.row])} + {more}) / {rows};")
 
     def places_of_thread(self) -> None:
-        if self.chain.sums.folds:
+        line, sums = self.writer.line, bool(self.chain.sums.folds)
+        few = self.skips and not self.whole_plan.overlapped
+        if sums and not few:
             super().places_of_thread()
             return
-        self.writer.line(f"const int32_t own_row = {self.group} * {FRAGMENT_ROWS};  // of the warpgroup")
-        self.writer.line("const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;")
+        line(f"const int32_t own_row = {self.group} * {FRAGMENT_ROWS}{', own_column = 0' * sums};  // of the warpgroup")
+        if few:
+            line("const weft::OwnRow first_own_row;  // told wherever it is asked: scores and sums leave few registers")
+        else:
+            line("const int32_t first_own_row = own_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;")
+        if sums:
+            line(f"const int32_t first_own_column = own_column + threadIdx.x % 4 * {self.plan.run};")
 
     @property
     def which(self) -> tuple[str, ...]:
@@ -355,7 +362,7 @@ class ChainEntry(TilesEntry):
         turns at the tensor cores: one has them while others make what they multiply next.
         """
         line, chain = self.writer.line, self.chain
-        before = chain.bounded and self.axes[chain.column].start != ZERO
+        before = self.starts
         edge = f"turn >= whole_turns{' || turn < first_whole_turn' if before else ''}"
         edge = edge if chain.given is None else f"{edge} || !sure" if self.skips else "true"
         self.product_lambdas()
@@ -501,18 +508,28 @@ class ChainEntry(TilesEntry):
             self.leave_rows()
             if not self.late:
                 self.await_columns_of_sums("place")
+            infinite = f"edge && {self.any_infinite('place')}" if chain.bounded and not self.apart else ""
+            if infinite and self.starts:
+                line(f"const bool infinite = {infinite};")
+                infinite = "infinite"
+            self.begin_last()
             if self.apart:
                 with self.writer.block("if (edge)"):
                     self.multiply_apart()
             elif chain.bounded:
-                with self.within(f"edge && {self.any_infinite('place')}", self.gone, "place"):
-                    pass
+                with self.within(infinite, self.gone, "place"):
+                    self.end_last()
             with self.writer.block("else") if chain.bounded else nullcontext():
                 line("multiply_sums(place);")
                 line("weft::wgmma_commit();")
                 line(f"weft::wgmma_wait<0>({', '.join(sums)});")
+                self.end_last()
             self.sums_done("place")
             line(self.next_place)
+        if self.starts and self.whole_plan.warpgroups > 1:
+            with self.writer.block("else"):
+                self.begin_last()
+                self.end_last()
         self.leave_others()
         if some:
             brought = "" if self.whole_plan.taken else "any_turn && "
@@ -593,6 +610,7 @@ class ChainEntry(TilesEntry):
         self.multiply(chain.sums, [*own.values()], fresh=True)
         line("weft::wgmma_commit();")
         line(f"weft::wgmma_wait<0>({', '.join(own.values())});")
+        self.end_last()
         finite = " && ".join(f"weft::all_finite({name})" for name in own.values())
         with self.writer.block(f"if (__all_sync(0xffffffffu, {finite}))"):
             totals = [f"{self.totals[result]}[0][h] += {name}[h];" for result, name in own.items()]
@@ -630,6 +648,17 @@ class ChainEntry(TilesEntry):
     def take_turn(self) -> None:
         if self.whole_plan.warpgroups > 1:
             self.writer.line(f"weft::barrier_sync(1 + {self.group}, 256);")
+
+    def begin_last(self) -> None:
+        """The last sums of a tile have a turn of their own, where tiles have few: others need not wait until the next tile
+        begins. (Measured on an H200: where rows have all columns from the first on, that takes longer.)
+        """
+        if self.starts:
+            self.take_turn()
+
+    def end_last(self) -> None:
+        if self.starts:
+            self.hand_over()
 
     def hand_over(self) -> None:
         """The next warpgroup may have the tensor cores."""

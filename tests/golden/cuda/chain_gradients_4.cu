@@ -345,7 +345,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             }
             rows_empty[rows % 2].arrive_if(threadIdx.x % 32 == 0);
             ++rows;
-            if (edge && weft::any_of_warpgroup(weft::any_infinite<1>(grad_out_tile_2 + place) || weft::any_infinite<1>(q_tile_2 + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128)) {
+            const bool infinite = edge && weft::any_of_warpgroup(weft::any_infinite<1>(grad_out_tile_2 + place) || weft::any_infinite<1>(q_tile_2 + place), told[threadIdx.x / 128], 3 + threadIdx.x / 128);
+            weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            if (infinite) {
                 // 0 times an infinity that a row does not have is none of its: these products leave it out
                 int32_t begin[2], end[2];
                 for (int32_t u = 0; u < 2; ++u) {
@@ -356,14 +358,20 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 weft::multiply_within(d_v_part_own[0], weight_6_own, grad_out_tile_2 + place, begin, end);
                 weft::multiply_within(d_k_part_own[0], weight_2_1_own, q_tile_2 + place, begin, end);
                 weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
+                weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             }
             else {
                 multiply_sums(place);
                 weft::wgmma_commit();
                 weft::wgmma_wait<0>(d_v_part_own[0], d_k_part_own[0]);
+                weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             }
             scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             if (++place == 4) place = 0, phase ^= 1;
+        }
+        else {
+            weft::barrier_sync(1 + threadIdx.x / 128, 256);
+            weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
         }
         for (; turn < turns; ++turn) leave_turn();
         if (!any_own) {

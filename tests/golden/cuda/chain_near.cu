@@ -205,27 +205,45 @@ extern "C" __global__ void __launch_bounds__(256, 1) near(
                 }
             }
             if (turn < first_whole_turn) {
+                int32_t column_start[2];
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
-                    const int32_t column_start = start_within[u] - turn * 176 - int32_t(threadIdx.x) % 4 * 2;
-                    #pragma unroll
-                    for (int32_t h = 0; h < 22; ++h) {
+                    column_start[u] = start_within[u] - turn * 176 - int32_t(threadIdx.x) % 4 * 2;
+                }
+                #pragma unroll
+                for (int32_t run = 0; run < 22; run += 8) {
+                    if (run * 8 < weft::maximum(column_start[0], column_start[1])) {
                         #pragma unroll
-                        for (int32_t v = 0; v < 2; ++v) {
-                            if (h * 8 + v < column_start) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
+                        for (int32_t u = 0; u < 2; ++u) {
+                            #pragma unroll
+                            for (int32_t h = run; h < weft::minimum(run + 8, 22); ++h) {
+                                #pragma unroll
+                                for (int32_t v = 0; v < 2; ++v) {
+                                    if (h * 8 + v < column_start[u]) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
+                                }
+                            }
                         }
                     }
                 }
             }
             if (turn >= whole_turns) {
+                int32_t column_stop[2];
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
-                    const int32_t column_stop = stop_within[u] - turn * 176 - int32_t(threadIdx.x) % 4 * 2;
-                    #pragma unroll
-                    for (int32_t h = 0; h < 22; ++h) {
+                    column_stop[u] = stop_within[u] - turn * 176 - int32_t(threadIdx.x) % 4 * 2;
+                }
+                #pragma unroll
+                for (int32_t run = 0; run < 22; run += 8) {
+                    if ((run + 8) * 8 > weft::minimum(column_stop[0], column_stop[1])) {
                         #pragma unroll
-                        for (int32_t v = 0; v < 2; ++v) {
-                            if (h * 8 + v >= column_stop) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
+                        for (int32_t u = 0; u < 2; ++u) {
+                            #pragma unroll
+                            for (int32_t h = run; h < weft::minimum(run + 8, 22); ++h) {
+                                #pragma unroll
+                                for (int32_t v = 0; v < 2; ++v) {
+                                    if (h * 8 + v >= column_stop[u]) dot_own[h * 4 + u * 2 + v] = weft::Max<float>::identity();
+                                }
+                            }
                         }
                     }
                 }

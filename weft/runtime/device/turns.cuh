@@ -1,8 +1,17 @@
 // Turns of a tile of rows in which some row and some column have a condition, as intervals of what it compares tell.
 #pragma once
+#include "weft/memory.cuh"
 #include "weft/team.cuh"
 
 namespace weft {
+
+// The first row of a tile that a thread has, counted anew each time: it takes no register.
+struct OwnRow {
+    WEFT_FUNCTION operator int32_t() const {
+        const int32_t thread = opaque(int32_t(threadIdx.x));
+        return thread / 32 * 16 + thread % 32 / 4;
+    }
+};
 
 // From the least to the largest of some numbers, NaN aside.
 template <typename T> struct Interval {

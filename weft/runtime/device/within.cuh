@@ -41,10 +41,10 @@ WEFT_FUNCTION bool any_infinite(const MatrixTile<T, rows, along_points, points>*
 
 // Whether none of some numbers is an infinity or a NaN.
 template <int count> WEFT_FUNCTION bool all_finite(const float (&values)[count]) {
-    float none = 0.0f;
+    float none[4] = {};  // each of which waits for itself alone
 #pragma unroll
-    for (int k = 0; k < count; ++k) none = fma(values[k], 0.0f, none);
-    return none == 0.0f;
+    for (int k = 0; k < count; ++k) none[k % 4] = fma(values[k], 0.0f, none[k % 4]);
+    return (none[0] + none[1]) + (none[2] + none[3]) == 0.0f;
 }
 
 // Whether the u-th row of a thread has a point: all between its bounds.
