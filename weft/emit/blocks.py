@@ -15,7 +15,7 @@ from weft.emit.dependent import ALONE, Dependence, include
 from weft.emit.expressions import literal, memory_type, register_type
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.text import Writer
-from weft.emit.threads import parameters
+from weft.emit.thread_body import parameters
 from weft.emit.values import ValueBody, deciding
 from weft.graph.blocks import Blocks, Multiplied
 from weft.graph.tile import Fold, Map, Read, Write

@@ -13,7 +13,7 @@ from weft.emit.expressions import PRODUCT, SUM, DividingPrinter, memory_type, re
 from weft.emit.names import Names
 from weft.emit.subscripts import at, coefficient, constant, sub
 from weft.emit.text import Writer
-from weft.emit.threads import parameters
+from weft.emit.thread_body import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.errors import Location
 from weft.graph.maps import Course

@@ -16,7 +16,7 @@ from weft.emit.expressions import PRODUCT, SUM, TERNARY, DividingPrinter, regist
 from weft.emit.names import Names
 from weft.emit.rough import rough_sweeps
 from weft.emit.text import Writer
-from weft.emit.threads import parameters
+from weft.emit.thread_body import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.beside import Columns
 from weft.graph.running import Repair, before

@@ -14,7 +14,7 @@ from weft.emit.names import Names
 from weft.emit.rows_of_joins import RowsBody
 from weft.emit.sorts import SortBody
 from weft.emit.text import Writer
-from weft.emit.threads import parameters
+from weft.emit.thread_body import parameters
 from weft.emit.values import ValueBody, deciding
 from weft.graph.joins import Joins, Points
 from weft.graph.tile import Read, Write, uses_of_write

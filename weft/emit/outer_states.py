@@ -18,7 +18,7 @@ from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.subscripts import coefficient
 from weft.emit.text import Writer
-from weft.emit.threads import parameters
+from weft.emit.thread_body import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.outer_states import Meeting, OuterStates, Taken
 from weft.graph.tile import Fold, Map, Read, Write, uses_of_write

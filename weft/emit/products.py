@@ -17,7 +17,7 @@ from weft.emit.dependent import Dependence
 from weft.emit.expressions import PRODUCT, SUM, TERNARY, memory_type, register_type
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.text import Writer
-from weft.emit.threads import parameters
+from weft.emit.thread_body import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.products import Operand, Products
 from weft.graph.sweeps import Sweep

@@ -15,7 +15,7 @@ from weft.emit.algebras import algebra_of, element_of, join
 from weft.emit.expressions import SUM, memory_type, register_type
 from weft.emit.names import Names, kernel_entry
 from weft.emit.text import Writer
-from weft.emit.threads import parameters
+from weft.emit.thread_body import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.recurrences import Recurrences
 from weft.graph.tile import Carried, Fold, Map, Read, Scan, Write, axes_of_name, names_of, starts_neutral, uses_of_write

@@ -12,7 +12,7 @@ from weft.emit.algebras import algebra_of, element_of, extremum_type, is_place, 
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import Dependence
 from weft.emit.expressions import SUM, memory_type, register_type
-from weft.emit.threads import parameters
+from weft.emit.thread_body import parameters
 from weft.emit.values import ZERO, ValueBody
 from weft.graph.scans import Scanned, ahead
 from weft.graph.tile import Axis, Carried, Map, Read, Scan, Write, uses_of_write

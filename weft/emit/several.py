@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from weft.emit.cpp_body import Lanes
 from weft.emit.expressions import register_type
-from weft.emit.threads import ThreadBody, value_of
+from weft.emit.thread_body import ThreadBody, value_of
 from weft.loops.ir import (
     Carry,
     Expr,

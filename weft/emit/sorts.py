@@ -12,7 +12,7 @@ from weft.emit.dependent import Dependence
 from weft.emit.expressions import PRODUCT, register_type
 from weft.emit.names import Names
 from weft.emit.text import Writer
-from weft.emit.threads import parameters
+from weft.emit.thread_body import parameters
 from weft.emit.values import ValueBody, deciding
 from weft.graph.joins import Joins, Ordered
 from weft.graph.tile import Axis

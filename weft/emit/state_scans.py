@@ -14,7 +14,7 @@ from weft.emit.names import Names, kernel_entry, words
 from weft.emit.rough import rough_scans
 from weft.emit.state_steps import StateSteps
 from weft.emit.text import Writer
-from weft.emit.threads import parameters
+from weft.emit.thread_body import parameters
 from weft.emit.values import ZERO, deciding
 from weft.graph.factors import regrouped
 from weft.graph.state_scans import StateScans

@@ -13,7 +13,7 @@ from weft.emit.expressions import SUM, register_type
 from weft.emit.lanes import always_evaluated
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.text import Writer
-from weft.emit.threads import ThreadBody, count_of, parameters, value_of
+from weft.emit.thread_body import ThreadBody, count_of, parameters, value_of
 from weft.loops.ir import (
     Const,
     Expr,
