@@ -165,3 +165,21 @@ def test_counts_that_gradients_ask_for_are_kept() -> None:
     (found,) = torch.autograd.grad(largest(x, 5), x, seeds)
     values, places = x.detach().topk(5, 1)
     assert torch.equal(found, torch.zeros_like(x).scatter(1, places, 2 * values * seeds.gather(1, places)))
+
+
+@weft.kernel
+def sums_of_segments(x, starts):
+    """How far a loop goes is the same for all columns, along which neighbours read."""
+    y = torch.empty(starts.shape[0] - 1, x.shape[1])
+    for s in range(starts.shape[0] - 1):
+        for d in range(x.shape[1]):
+            total = 0.0
+            for i in range(starts[s], starts[s + 1]):
+                total += x[i, d]
+            y[s, d] = total
+    return y
+
+
+def test_neighbours_stay_along_what_they_read() -> None:
+    (launch,) = examine(sums_of_segments, ("float32[300007,130]", "int64[5002]")).launches()
+    assert isinstance(launch.variant.plan, ThreadPlan) and launch.variant.plan.order[-1] == "d"

@@ -10,7 +10,6 @@ from weft.compiler.analysis import Analysis, Lowered, lower_nest
 from weft.compiler.settled import asks_no_more, in_passes
 from weft.loops.ir import Array, For, Function
 from weft.loops.names import Names, names_bound_in
-from weft.loops.reached import reached
 from weft.loops.schedule import Schedule
 from weft.loops.steps import Apart, Part, expanded, one_after_another, taken_apart, with_folds
 from weft.loops.wavefronts import wavefront, wavefront_of
@@ -105,6 +104,8 @@ def _has_states(part: tuple[Part, Analysis]) -> bool:
 
 
 def _reach(analysis: Analysis, nest: int) -> Repeated | None:
+    from weft.loops.reached import reached
+
     schedule, own = _lasting(analysis.schedule), analysis.schedule.nests[nest]
     apart = reached(schedule.function, own)
     found = None if apart is None else _analysed(analysis, nest, apart, "reaching")

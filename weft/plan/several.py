@@ -35,7 +35,7 @@ from weft.loops.operators import COSTLY
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT64
 from weft.plan.arguments import Facts, nest_arrays
-from weft.plan.threads import ThreadPlan, plan_threads
+from weft.plan.threads import ThreadPlan, lane_of, plan_threads
 
 # Iterations that a thread may have at once. What it then does, at the most, of what it does one by one. Threads for which a
 # multiprocessor has work all the same. Values of each iteration that lie in registers together, at the most.
@@ -101,9 +101,10 @@ def plan_several(
     if _reads_what_it_stores(nest) or any(a.within for a in nest_arrays(function, nest)):
         return None
     least, best = GAIN, None
+    lane = lane_of(nest, facts)
     for axis, count in zip(nest.axes, extents, strict=True):
         names = differing(nest.body, axis.var)
-        if names is None:
+        if names is None or (axis.var == lane and plan_threads(nest, facts, iterations, lane).order[-1] != lane):
             continue
         work = _work(nest.body, names)
         if mapped and not (work.alike >= _LONG and work.alike >= 2 * work.own):

@@ -47,6 +47,25 @@ def plan_threads(nest: Nest, facts: Facts, iterations: int, several: str = "") -
     iterations: the most that there are. several: an axis of which threads have several at once, and thus not along it, if
     anything lies along another one.
     """
+    votes, apart = _weighed(nest, facts)
+    order = [a.var for a in nest.axes]
+    if order:
+        others = [v for v in order if v != several and votes[v]] if several else order
+        fastest = min(reversed(others or order), key=lambda v: (apart[v], -votes[v]))
+        order.remove(fastest)
+        order.append(fastest)
+    return ThreadPlan(tuple(order), _BLOCK, len(order) > 1 and iterations < _NARROW - _BLOCK)
+
+
+def lane_of(nest: Nest, facts: Facts) -> str | None:
+    """The axis along which most of what neighbours touch lies side by side; None where nothing does."""
+    votes, _ = _weighed(nest, facts)
+    (*_, lane) = plan_threads(nest, facts, 0).order or (None,)
+    return lane if lane is not None and votes[lane] else None
+
+
+def _weighed(nest: Nest, facts: Facts) -> tuple[dict[str, int], dict[str, int]]:
+    """Of each axis, what neighbours along it touch side by side in memory, and what in places of their own."""
     around = tuple(For(a.var, a.start, a.stop, a.step, (), ()) for a in nest.axes)
     depends = _depending(nest)
     windows = _windows(nest, depends)
@@ -64,13 +83,7 @@ def plan_threads(nest: Nest, facts: Facts, iterations: int, several: str = "") -
             near = [k for k, form in enumerate(access.subscript)
                     if (access.array, k) in facts.unit and form is not None and _near(form, var, depends, windows)]  # fmt: skip
             apart[var] += often * any(var in own for k, own in enumerate(names) if k not in (*unit, *near))
-    order = [a.var for a in nest.axes]
-    if order:
-        others = [v for v in order if v != several and votes[v]] if several else order
-        fastest = min(reversed(others or order), key=lambda v: (apart[v], -votes[v]))
-        order.remove(fastest)
-        order.append(fastest)
-    return ThreadPlan(tuple(order), _BLOCK, len(order) > 1 and iterations < _NARROW - _BLOCK)
+    return votes, apart
 
 
 def _depending(nest: Nest) -> dict[str, set[str]]:
