@@ -178,7 +178,7 @@ def test_no_thread_goes_through_points_in_order(name: str) -> None:
     kernel, specs = LARGE[name]
     found = examined_gradient(kernel, *specs)
     plans = [(one, one.variant.plan) for one in found.launches() if isinstance(one.variant.plan, ThreadPlan)]
-    launches = [one for one, plan in plans if plan.several[1] == 1]  # others have several of an axis at once, and few points each
+    launches = [one for one, plan in plans if plan.several[1] == 1]  # others take several at once
     assert all(one.block[0] * one.grid[0] <= 128 for one in launches), launches  # what is left of coefficients
     assert len([one for one in found.launches() if one.steps]) <= 4
     assert sources(found, "sm_90a")  # also of elements at constant places, which a row may not have
