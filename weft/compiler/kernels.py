@@ -179,8 +179,7 @@ def shared_launches(where: Where, launch: Launch, names: Mapping[str, int]) -> t
     found = plan_sharing(where.analysis.function, launch.nest, launch.variant.facts, math.prod(extents))
     if found is None:
         return None
-    own = _launch_threads(replace(launch.variant, plan=found), launch.entry, extents)
-    return (replace(own, where=where, steps=where.steps, when=where.when, dependent=launch.dependent, first=launch.first),)
+    return _in_threads(where, launch, replace(launch.variant, plan=found), extents)
 
 
 def several_launches(where: Where, launch: Launch, names: Mapping[str, int]) -> tuple[Launch, ...] | None:
@@ -196,7 +195,12 @@ def several_launches(where: Where, launch: Launch, names: Mapping[str, int]) -> 
         return None
     var, many = found.several
     extents = [-(-n // many) if a.var == var else n for a, n in zip(launch.nest.axes, extents, strict=True)]
-    own = _launch_threads(replace(launch.variant, facts=facts, plan=found), launch.entry, extents)
+    return _in_threads(where, launch, replace(launch.variant, facts=facts, plan=found), extents)
+
+
+def _in_threads(where: Where, launch: Launch, variant: Variant, extents: list[int]) -> tuple[Launch, ...]:
+    """A launch of threads that stands for another one. extents: how many threads, or blocks, each axis has."""
+    own = _launch_threads(variant, launch.entry, extents)
     return (replace(own, where=where, steps=where.steps, when=where.when, dependent=launch.dependent, first=launch.first),)
 
 

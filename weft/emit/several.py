@@ -22,6 +22,7 @@ from weft.loops.ir import (
     Store,
     bodies,
     bound_names,
+    bound_scalars,
     free_names,
     statement_exprs,
     walk,
@@ -86,7 +87,7 @@ class SeveralBody(ThreadBody):
                 continue
             own = tuple(group)
             for stmt in own:
-                for name, type_ in _bound(stmt):
+                for name, type_ in bound_scalars(stmt):
                     if name in self.passed:
                         self.declare_each(name, type_)
             with self.each():
@@ -160,16 +161,6 @@ def _differs(stmt: Stmt, names: frozenset[str]) -> bool:
         case If(condition=condition):
             return bool(free_names(condition) & names)
     return False
-
-
-def _bound(stmt: Stmt) -> list[tuple[str, ScalarType]]:
-    """The names that are known after a statement, and their types."""
-    match stmt:
-        case Let(name=name, value=value):
-            return [(name, value.type)]
-        case If(merges=merges):
-            return [(m.name, m.type) for m in merges]
-    return []
 
 
 def _passed(body: tuple[Stmt, ...], names: frozenset[str]) -> Iterator[str]:

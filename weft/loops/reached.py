@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from weft.loops.accesses import counted_from_end
-from weft.loops.accumulate import accumulate_into, accumulation, all_of
+from weft.loops.accumulate import accumulate_into, accumulation, all_of, upwards
 from weft.loops.affine import affine, is_bound
-from weft.loops.automatic.segments import alike
+from weft.loops.automatic.segments import alike, less
 from weft.loops.extents import Extent, expanded, expanded_index, extents
 from weft.loops.ir import (
+    ZERO,
     Array,
     Carry,
     Const,
@@ -44,12 +45,12 @@ from weft.loops.ir import (
 )
 from weft.loops.names import Names, names_bound_in
 from weft.loops.schedule import Nest
-from weft.loops.simplify import add, fold, number
+from weft.loops.simplify import number
 from weft.loops.steps import Apart, one_after_another
 from weft.loops.types import BOOL, INT64, ScalarType
 
 _LARGEST = 500  # nodes of what a name stands for
-_ZERO, _FAR = Const(0, INT64), Const(1 << 62, INT64)
+_FAR = Const(1 << 62, INT64)
 
 
 def reached(function: Function, nest: Nest) -> Apart | None:
@@ -118,7 +119,7 @@ class _Nest:
                 break
             if inner.carries or abs(inner.step) != 1 or body[-1] is not inner:
                 return None
-            loops.append(_upwards(inner))
+            loops.append(upwards(inner))
             body = inner.body
         named = next((s for s in lets if isinstance(inner, Store) and inner.value == Ref(s.name, s.value.type)), None)
         if named is not None and isinstance(inner, Store):
@@ -207,7 +208,7 @@ class _Nest:
     def _table(self, over: tuple[For, ...], reach: tuple[Extent, ...], type_: ScalarType) -> _Table:
         name = self.names.fresh("told")
         if not over:
-            return _Table(Array(name, type_, (Const(1, INT64),), "local"), (_ZERO,), ())
+            return _Table(Array(name, type_, (Const(1, INT64),), "local"), (ZERO,), ())
         return _Table(expanded(name, type_, reach), expanded_index(reach, [Ref(f.var, INT64) for f in over]), over)
 
     def _of_rows(self, e: Expr, joins: bool = False) -> bool:
@@ -235,16 +236,16 @@ class _Nest:
             assert reach is not None, "it is one of the rows'"
             least, most = (self._table((outer,), reach, INT64) for _ in range(2))
             fresh: dict[str, Expr] = {f.var: Ref(self.names.fresh(f.var), INT64) for f in over}
-            some = substitute(_less(low.load, high.load), fresh)
+            some = substitute(less(low.load, high.load), fresh)
             values: list[Expr] = []
-            for own, at in ((low, _FAR), (high, _ZERO)):
+            for own, at in ((low, _FAR), (high, ZERO)):
                 values.append(Op("where", (some, substitute(own.load, fresh), at), INT64))
             body: tuple[Stmt, ...] = ()
             for loop in reversed(inner):
                 names = [(self.names.fresh("end"), self.names.fresh("end_of_all")) for _ in range(2)]
                 carries = tuple(
                     Carry(name, start, value if body else Op(how, (Ref(name, INT64), value), INT64), result)
-                    for (name, result), value, start, how in zip(names, values, (_FAR, _ZERO), ("min", "max"), strict=True)
+                    for (name, result), value, start, how in zip(names, values, (_FAR, ZERO), ("min", "max"), strict=True)
                 )
                 if body:  # an inner loop goes on from where the one around it is
                     (last,) = body
@@ -283,22 +284,22 @@ class _Nest:
         over: tuple[For, ...] = ()
         if axis.place is not None:
             table, at = told[axis.place], told[axis.place].load
-            asked, over = Op("or", (_less(at, _ZERO), Op("le", (extent, at), BOOL)), BOOL), table.over
+            asked, over = Op("or", (less(at, ZERO), Op("le", (extent, at), BOOL)), BOOL), table.over
         elif axis.low is not None and axis.high is not None:
             low, high = told[axis.low], told[axis.high]
-            away = Op("or", (_less(low.load, _ZERO), _less(extent, high.load)), BOOL)
-            asked = Op("and", (_less(low.load, high.load), away), BOOL)
+            away = Op("or", (less(low.load, ZERO), less(extent, high.load)), BOOL)
+            asked = Op("and", (less(low.load, high.load), away), BOOL)
             over = tuple(f for f in self.rows if f in low.over or f in high.over)
         fresh: dict[str, Expr] = {f.var: Ref(self.names.fresh(f.var), INT64) for f in over}
-        answer: Expr = Op("where", (substitute(asked, fresh), Const(1, INT64), _ZERO), INT64)
+        answer: Expr = Op("where", (substitute(asked, fresh), Const(1, INT64), ZERO), INT64)
         carried = [(self.names.fresh("away"), self.names.fresh("any_away")) for _ in over]
         made: tuple[Stmt, ...] = ()
         for k, loop in reversed([*enumerate(over)]):
-            (name, result), first = carried[k], _ZERO if k == 0 else Ref(carried[k - 1][0], INT64)
+            (name, result), first = carried[k], ZERO if k == 0 else Ref(carried[k - 1][0], INT64)
             last = answer if made else Op("max", (Ref(name, INT64), answer), INT64)
             made = (replace(loop, var=_name(fresh[loop.var]), carries=(Carry(name, first, last, result),), body=made),)
             answer = Ref(result, INT64)
-        return (*made, Store(flags.name, (Const(kind, INT64),), _less(_ZERO, answer), self.store.location))
+        return (*made, Store(flags.name, (Const(kind, INT64),), less(ZERO, answer), self.store.location))
 
     # ------------------------------------------------------------ what elements look for
 
@@ -309,18 +310,18 @@ class _Nest:
             if axis.loop is not None:
                 own = known[axis.loop.var]
                 ranged = axis.low is not None
-                start, stop = (_ZERO, extent) if ranged else (axis.loop.start, axis.loop.stop)
+                start, stop = (ZERO, extent) if ranged else (axis.loop.start, axis.loop.stop)
                 over.append(For(_name(own), start, stop, 1, (), (), location=axis.loop.location))
                 if axis.low is not None and axis.high is not None:
-                    conditions += [Op("le", (told[axis.low].load, own), BOOL), _less(own, told[axis.high].load)]
+                    conditions += [Op("le", (told[axis.low].load, own), BOOL), less(own, told[axis.high].load)]
             else:
                 assert axis.place is not None
                 own = Ref(self.names.fresh("element"), INT64)
-                over.append(For(own.name, _ZERO, extent, 1, (), (), location=self.loops[0].location))
+                over.append(For(own.name, ZERO, extent, 1, (), (), location=self.loops[0].location))
                 conditions.append(Op("eq", (told[axis.place].load, own), BOOL))
             index.append(own)
         for k, least, most in ends:
-            conditions += [Op("le", (least.load, index[k]), BOOL), _less(index[k], most.load)]
+            conditions += [Op("le", (least.load, index[k]), BOOL), less(index[k], most.load)]
         rows, type_ = self.rows, self.value.type
         sums = [(self.names.fresh("sum"), self.names.fresh("sum_of_all")) for _ in rows]
         level = {f.var: k for k, f in enumerate(rows)}
@@ -411,17 +412,6 @@ def _used(lets: tuple[Stmt, ...], value: Expr) -> tuple[Stmt, ...]:
             used |= free_names(s.value)
             kept.append(s)
     return tuple(reversed(kept))
-
-
-def _upwards(loop: For) -> For:
-    if loop.step == 1:
-        return loop
-    start, stop = (fold(add(e, Const(1, INT64))) for e in (loop.stop, loop.start))
-    return replace(loop, start=start, stop=stop, step=1)
-
-
-def _less(a: Expr, b: Expr) -> Expr:
-    return Op("lt", (a, b), BOOL)
 
 
 def _name(variable: Expr) -> str:

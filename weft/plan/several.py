@@ -35,7 +35,7 @@ from weft.loops.operators import COSTLY
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT64
 from weft.plan.arguments import Facts, nest_arrays
-from weft.plan.threads import ThreadPlan, lane_of, plan_threads
+from weft.plan.threads import ThreadPlan, gives_up_neighbours, plan_threads
 
 # Iterations that a thread may have at once. What it then does, at the most, of what it does one by one. Threads for which a
 # multiprocessor has work all the same. Values of each iteration that lie in registers together, at the most.
@@ -101,10 +101,9 @@ def plan_several(
     if _reads_what_it_stores(nest) or any(a.within for a in nest_arrays(function, nest)):
         return None
     least, best = GAIN, None
-    lane = lane_of(nest, facts)
     for axis, count in zip(nest.axes, extents, strict=True):
         names = differing(nest.body, axis.var)
-        if names is None or (axis.var == lane and plan_threads(nest, facts, iterations, lane).order[-1] != lane):
+        if names is None:
             continue
         work = _work(nest.body, names)
         if mapped and not (work.alike >= _LONG and work.alike >= 2 * work.own):
@@ -112,12 +111,16 @@ def plan_several(
         alike, own = work.alike + _AXIS * len(nest.axes), work.own
         most = _MANY_APART if _chosen(nest.body, names) else _MANY[-1]
         carried = sum(c.name in names for s in nest.loops() for c in s.carries) + work.loads
+        costs = [(least, 1)]
         for many in _MANY:
             groups = -(-count // many)
             cost = groups * (alike + many * own) / (count * (alike + own)) if count else 1.0
             fills = iterations // many >= multiprocessors * THREADS
             if cost < least and fills and many <= most and many * max(1, carried) <= _REGISTERS:
-                least, best = cost, (axis.var, many)
+                costs.append((cost, many))
+        cost, many = min(costs)
+        if many > 1 and not gives_up_neighbours(nest, facts, axis.var):
+            least, best = cost, (axis.var, many)
     if best is None:
         return None
     plan = plan_threads(nest, facts, iterations, best[0])

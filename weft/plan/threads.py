@@ -47,21 +47,24 @@ def plan_threads(nest: Nest, facts: Facts, iterations: int, several: str = "") -
     iterations: the most that there are. several: an axis of which threads have several at once, and thus not along it, if
     anything lies along another one.
     """
-    votes, apart = _weighed(nest, facts)
     order = [a.var for a in nest.axes]
     if order:
-        others = [v for v in order if v != several and votes[v]] if several else order
-        fastest = min(reversed(others or order), key=lambda v: (apart[v], -votes[v]))
+        fastest = _fastest(*_weighed(nest, facts), several)
         order.remove(fastest)
         order.append(fastest)
     return ThreadPlan(tuple(order), _BLOCK, len(order) > 1 and iterations < _NARROW - _BLOCK)
 
 
-def lane_of(nest: Nest, facts: Facts) -> str | None:
-    """The axis along which most of what neighbours touch lies side by side; None where nothing does."""
-    votes, _ = _weighed(nest, facts)
-    (*_, lane) = plan_threads(nest, facts, 0).order or (None,)
-    return lane if lane is not None and votes[lane] else None
+def gives_up_neighbours(nest: Nest, facts: Facts, several: str) -> bool:
+    """Whether neighbours touch what is side by side along an axis, and do not where threads have several iterations of it."""
+    votes, apart = _weighed(nest, facts)
+    return bool(votes[several]) and _fastest(votes, apart) == several != _fastest(votes, apart, several)
+
+
+def _fastest(votes: Mapping[str, int], apart: Mapping[str, int], several: str = "") -> str:
+    """The axis along which neighbouring threads lie, of those that `_weighed` tells about."""
+    others = [v for v in votes if v != several and votes[v]] if several else []
+    return min(reversed(others or [*votes]), key=lambda v: (apart[v], -votes[v]))
 
 
 def _weighed(nest: Nest, facts: Facts) -> tuple[dict[str, int], dict[str, int]]:

@@ -14,7 +14,7 @@ from weft.loops.accumulate.gather import gather
 from weft.loops.accumulate.hoisting import hoist, summed_outside
 from weft.loops.accumulate.in_place import merged, spread_out, store_once
 from weft.loops.accumulate.plans import asking_inside, from_the_start
-from weft.loops.accumulate.ranges import as_long, ascending, ascending_loop, has_state_arrays, in_range, reaches_all
+from weft.loops.accumulate.ranges import as_long, ascending, ascending_loop, has_state_arrays, in_range, reaches_all, upwards
 from weft.loops.accumulate.sites import Edit, Site, accumulate_into, accumulation, all_of, between, in_full, often, sites_of
 from weft.loops.accumulate.steady import Steady
 from weft.loops.ir import Function
@@ -46,6 +46,7 @@ __all__ = [
     "sites_of",
     "store_once",
     "summed_outside",
+    "upwards",
 ]
 
 

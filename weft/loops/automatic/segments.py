@@ -24,6 +24,9 @@ from weft.loops.affine import Affine, affine, is_bound
 from weft.loops.algebra.accumulation import accumulated
 from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array
 from weft.loops.ir import (
+    FALSE,
+    ONE,
+    ZERO,
     Array,
     Carry,
     Cast,
@@ -59,8 +62,6 @@ from weft.loops.simplify import number
 from weft.loops.types import BOOL, INT32, INT64
 
 _LARGEST = 200  # nodes of what is written out at each number
-
-_FALSE, _ZERO, _ONE = Const(False, BOOL), Const(0, INT64), Const(1, INT64)
 
 
 def segments(function: Function, stuck: frozenset[str]) -> Iterator[Rewriting]:
@@ -157,7 +158,7 @@ class _Segmented:
             segment = Segment(name, Ref(self.rows.var, INT64), among, self._limits(own))
             known |= {loop.var: segment for loop in own}
         flag, asked = self.asked({r.loop.var: known[r.loop.var].limits for r in self.ranged})
-        (free,) = self._freed((self.top,), Load(flag.name, (_ZERO,), BOOL), known, False)
+        (free,) = self._freed((self.top,), Load(flag.name, (ZERO,), BOOL), known, False)
         ranges = " and ".join(dict.fromkeys(r.loop.var for r in self.ranged))
         reason = f"segments: that the ranges of {ranges} have nothing in common is looked at first"
         made = self.instead((flag,), (*asked, free), flag)
@@ -189,20 +190,20 @@ class _Segmented:
     def owners(self, ranged: _Ranged, limits: tuple[Expr, ...]) -> _Owners:
         """What finds whose row each number is: rows are counted where they begin, and the counts added up."""
         location, limit, (low, high) = self.rows.location, limits[0], _range(self.rows)
-        many = _less(Const((1 << 31) - 1, INT64), high if low == _ZERO else Op("sub", (high, low), INT64))
+        many = less(Const((1 << 31) - 1, INT64), high if low == ZERO else Op("sub", (high, low), INT64))
         flag, asked = self.asked({ranged.loop.var: limits}, many)
         begun = Array(self.names.fresh("begun"), INT32, (_plus(limit, 1),), "local", location=location)
         owner = Array(self.names.fresh("owner"), INT32, (limit,), "local", location=location)
         k, at, row = (Ref(self.names.fresh(n), INT64) for n in ("k", "at", self.rows.var))
         total, whole = (Ref(self.names.fresh(n), INT32) for n in ("rows_begun", "all_begun"))
-        empty = For(k.name, _ZERO, begun.shape[0], 1, (), (Store(begun.name, (k,), Const(0, INT32)),), location=location)
+        empty = For(k.name, ZERO, begun.shape[0], 1, (), (Store(begun.name, (k,), Const(0, INT32)),), location=location)
         cell = Load(begun.name, (substitute(ranged.start, {self.rows.var: row}),), INT32)
         count = Store(begun.name, cell.index, Op("add", (cell, Const(1, INT32)), INT32), location)
         counted = replace(self.rows, var=row.name, body=(If(_apart(flag), (count,), (), (), location),))
         after = Op("add", (total, Load(begun.name, (at,), INT32)), INT32)
         known = Store(owner.name, (at,), Op("sub", (after, Const(1, INT32)), INT32))
         carry = Carry(total.name, Const(0, INT32), after, whole.name)
-        added = For(at.name, _ZERO, limit, 1, (carry,), (known,), location=location)
+        added = For(at.name, ZERO, limit, 1, (carry,), (known,), location=location)
         return _Owners(flag, owner, (*asked, empty, counted, added), (flag, begun, owner))
 
     def points(self, ranged: _Ranged, limit: Expr, found: _Owners, whole: Mapping[str, _Whole]) -> list[For]:
@@ -212,9 +213,9 @@ class _Segmented:
         location, var, (low, _) = self.rows.location, ranged.loop.var, _range(self.rows)
         row = Ref(self.names.fresh(f"{self.rows.var}_of"), INT64)
         place: Expr = Cast(Load(found.owner.name, (Ref(var, INT64),), INT32), INT64)
-        place = place if low == _ZERO else Op("add", (place, low), INT64)
+        place = place if low == ZERO else Op("add", (place, low), INT64)
         to_row: dict[str, Expr] = {self.rows.var: row}
-        inside = _less(Ref(var, INT64), substitute(ranged.stop, to_row))
+        inside = less(Ref(var, INT64), substitute(ranged.stop, to_row))
         here = reduce(lambda a, b: Op("and", (a, b), BOOL), (_apart(found.flag), Op("le", (low, row), BOOL), inside))
         inner, points = substitute_statements(_opened(self.rows.body, ranged.loop), to_row), list[For]()
         for array in dict.fromkeys(s.array for s in walk(inner) if isinstance(s, Store)):
@@ -222,7 +223,7 @@ class _Segmented:
                 body = whole[array].loops(here, to_row)
             else:
                 body = If(here, drop_unused(_storing(inner, array)), (), (), location)
-            own = replace(ranged.loop, start=_ZERO, stop=limit, step=1, body=(Let(row.name, place, location), body))
+            own = replace(ranged.loop, start=ZERO, stop=limit, step=1, body=(Let(row.name, place, location), body))
             for loop in reversed(self.outer or ()):
                 own = replace(loop, body=(own,))
             points.append(copied(own, self.names)[0] if points else own)
@@ -289,17 +290,17 @@ class _Segmented:
             return None
         store = rest[0]
         assert isinstance(store, Store)
-        over = {f.var: (f.start, f.stop) for f in (*(self.outer or ()), *loops)} | {ranged.loop.var: (_ZERO, limit)}
+        over = {f.var: (f.start, f.stop) for f in (*(self.outer or ()), *loops)} | {ranged.loop.var: (ZERO, limit)}
         vars_ = [i.name for i in store.index if isinstance(i, Ref)]
         every = sorted(vars_) == sorted(over) and len(vars_) == len(own.shape) and all(f.step == 1 for f in loops)
-        if not every or any(over[v][0] != _ZERO or not alike(over[v][1], n) for v, n in zip(vars_, own.shape, strict=True)):
+        if not every or any(over[v][0] != ZERO or not alike(over[v][1], n) for v, n in zip(vars_, own.shape, strict=True)):
             return None
         value = substitute(added, known)
         return _Whole(tuple(loops), replace(store, value=value)) if sum(1 for _ in walk_expr(value)) < _LARGEST else None
 
-    def asked(self, limits: Mapping[str, tuple[Expr, ...]], at_first: Expr = _FALSE) -> tuple[Array, tuple[Stmt, ...]]:
+    def asked(self, limits: Mapping[str, tuple[Expr, ...]], at_first: Expr = FALSE) -> tuple[Array, tuple[Stmt, ...]]:
         """The flag, and what sets it where ranges of one kind meet, or leave their limits, or where `at_first` holds."""
-        flag = Array(self.names.fresh("meet"), BOOL, (_ONE,), "local", location=self.rows.location)
+        flag = Array(self.names.fresh("meet"), BOOL, (ONE,), "local", location=self.rows.location)
         asked: list[Stmt] = []
         told, seen = _counted(at_first), set[tuple[Expr, Expr]]()
         for r in self.ranged:
@@ -307,12 +308,12 @@ class _Segmented:
                 seen.add((r.start, r.stop))
                 loop, told = self._asking(r, limits[r.loop.var], told)
                 asked.append(loop)
-        return flag, (*asked, Store(flag.name, (_ZERO,), _less(_ZERO, told), self.rows.location))
+        return flag, (*asked, Store(flag.name, (ZERO,), less(ZERO, told), self.rows.location))
 
     def instead(self, arrays: tuple[Array, ...], made: tuple[Stmt, ...], flag: Array) -> Function:
         """The function with these statements instead of the loops, which come after them where the flag is set."""
         again, _ = copied(self.top, self.names)
-        late = If(Load(flag.name, (_ZERO,), BOOL), (again,), (), (), self.top.location, rare=True)
+        late = If(Load(flag.name, (ZERO,), BOOL), (again,), (), (), self.top.location, rare=True)
         body = (*self.function.body[: self.position], *made, late, *self.function.body[self.position + 1 :])
         return replace(self.function, arrays=(*self.function.arrays, *arrays), body=body)
 
@@ -420,18 +421,18 @@ class _Segmented:
         names: dict[str, Expr] = {old: Ref(new, INT64) for old, new in fresh.items()}
         row, rows = names[self.rows.var], self.rows
         start, stop = substitute(ranged.start, names), substitute(ranged.stop, names)
-        after = substitute(start, {fresh[rows.var]: Op("add", (row, _ONE), INT64)})
-        asked = [_less(start, _ZERO), _less(stop, start), *(_less(limit, stop) for limit in limits)]
+        after = substitute(start, {fresh[rows.var]: Op("add", (row, ONE), INT64)})
+        asked = [less(start, ZERO), less(stop, start), *(less(limit, stop) for limit in limits)]
         if not alike(after, stop):
-            end = substitute(rows.stop if rows.step > 0 else Op("add", (rows.start, _ONE), INT64), names)
-            asked.append(Op("and", (_less(Op("add", (row, _ONE), INT64), end), _less(after, stop)), BOOL))
+            end = substitute(rows.stop if rows.step > 0 else Op("add", (rows.start, ONE), INT64), names)
+            asked.append(Op("and", (less(Op("add", (row, ONE), INT64), end), less(after, stop)), BOOL))
         found = reduce(lambda a, b: Op("or", (a, b), BOOL), asked)
         used = free_names(ranged.start) | free_names(ranged.stop)
         used |= {n for f in ranged.around for e in (f.start, f.stop) for n in free_names(e)}
         over = [f for f in ranged.around if f.var in used]
         for loop in ranged.around:
             if loop.var not in used:  # it is asked at all where the loop has an iteration
-                found = Op("and", (_less(*(substitute(e, names) for e in _range(loop))), found), BOOL)
+                found = Op("and", (less(*(substitute(e, names) for e in _range(loop))), found), BOOL)
         carried = [self.names.fresh("meeting") for _ in over]
         made: For | None = None
         for k, loop in reversed(list(enumerate(over))):
@@ -478,12 +479,12 @@ def _opened(statements: tuple[Stmt, ...], loop: For) -> tuple[Stmt, ...]:
 def _counted(condition: Expr) -> Expr:
     """1 where a condition holds, 0 elsewhere."""
     if isinstance(condition, Const):
-        return _ONE if condition.value else _ZERO
-    return Op("where", (condition, _ONE, _ZERO), INT64)
+        return ONE if condition.value else ZERO
+    return Op("where", (condition, ONE, ZERO), INT64)
 
 
 def _apart(flag: Array) -> Expr:
-    return Op("not", (Load(flag.name, (_ZERO,), BOOL),), BOOL)
+    return Op("not", (Load(flag.name, (ZERO,), BOOL),), BOOL)
 
 
 def _storing(statements: tuple[Stmt, ...], array: str) -> tuple[Stmt, ...]:
@@ -511,7 +512,7 @@ def _mapped(loop: For, rule: Callable[[Expr], Expr]) -> For:
     return made
 
 
-def _less(a: Expr, b: Expr) -> Expr:
+def less(a: Expr, b: Expr) -> Expr:
     return Op("lt", (a, b), BOOL)
 
 
