@@ -16,7 +16,6 @@ from weft.emit.lanes import (
     Piece,
     Straight,
     Tiles,
-    always_evaluated,
     arrays_of,
     item_exprs,
     loads,
@@ -53,6 +52,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     bound_names,
+    certain_in,
     checks_in,
     free_arrays,
     free_names,
@@ -265,7 +265,7 @@ class Body:
         bound = {var, *(n for s in walk(statements) for n in (*bound_names(s), *_loop_names(s)))}
         # of a branch only its condition is evaluated whichever side is taken
         exprs = [x for s in statements for x in ((s.condition,) if isinstance(s, If) else statement_exprs(s))]
-        accesses = [(e.array, e.index) for x in exprs for e in always_evaluated(x) if isinstance(e, Load)]
+        accesses = [(e.array, e.index) for x in exprs for e in certain_in(x) if isinstance(e, Load)]
         accesses += [(s.array, s.index) for s in statements if isinstance(s, Store)]
         for array, index in dict.fromkeys(accesses):
             for axis, i in enumerate(index):

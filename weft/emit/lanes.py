@@ -26,6 +26,7 @@ from weft.loops.ir import (
     Store,
     bodies,
     bound_names,
+    certain_in,
     free_arrays,
     free_names,
     operands,
@@ -144,14 +145,6 @@ def runs_in_lanes(function: Function, body: tuple[Stmt, ...], varying: set[str])
 # ---------------------------------------------------------------- accesses
 
 
-def always_evaluated(expr: Expr) -> Iterator[Expr]:
-    """expr and what is below it, without what a `where`, `and` or `or` may skip."""
-    yield expr
-    skipping = isinstance(expr, Op) and expr.name in ("where", "and", "or")
-    for operand in operands(expr)[:1] if skipping else operands(expr):
-        yield from always_evaluated(operand)
-
-
 def loads(statements: Iterable[Stmt]) -> Iterator[Load]:
     for stmt in walk(tuple(statements)):
         for expr in statement_exprs(stmt):
@@ -220,7 +213,7 @@ def tiles(loop: For, lane: str, uniform: set[str], facts: Facts) -> Tiles:
 
     exprs = [e for s in loop.body if not isinstance(s, If) for e in statement_exprs(s)]
     exprs += [s.condition for s in loop.body if isinstance(s, If)] + [c.next for c in loop.carries]
-    sure = dict.fromkeys(e for x in exprs for e in always_evaluated(x) if isinstance(e, Load))
+    sure = dict.fromkeys(e for x in exprs for e in certain_in(x) if isinstance(e, Load))
     written = [s.array for s in stores(loop.body)]
     single = [s for s in loop.body if isinstance(s, Store) and written.count(s.array) == 1]
     return Tiles(

@@ -21,8 +21,8 @@ from weft.emit.thread_body import parameters
 from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.products import Operand, Products
 from weft.graph.sweeps import Sweep
-from weft.graph.tile import Fold, Map, Read, Write, names_of, starts_neutral, uses_of_write
-from weft.loops.ir import Const, Expr, Function, Op, Ref, free_names
+from weft.graph.tile import Fold, Map, Read, Write, names_of, starts_neutral, uses, uses_of_write
+from weft.loops.ir import Const, Expr, Function, Op, Ref, free_names_of, reachable
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.fold import PACKET_BYTES, WARP
@@ -378,14 +378,12 @@ class ProductEntry(ValueBody):
 
     def reached(self, value: Expr, values: list[Read | Map]) -> set[str]:
         """Those of some values that an expression is made of, without what others are."""
-        by_name, found, pending = {v.name: v for v in values}, set(), [value]
-        while pending:
-            for name in free_names(pending.pop()):
-                if name in by_name and name not in found:
-                    found.add(name)
-                    inner = by_name[name]
-                    pending += list(inner.index) if isinstance(inner, Read) else [inner.value]
-        return found
+        by_name = {v.name: v for v in values}
+
+        def after(exprs: Iterable[Expr]) -> set[str]:
+            return free_names_of(exprs) & by_name.keys()
+
+        return reachable(after((value,)), lambda name: after(uses(by_name[name])))
 
     # ---------------------------------------------------------------- folds and results
 

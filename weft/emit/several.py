@@ -24,6 +24,8 @@ from weft.loops.ir import (
     bound_names,
     bound_scalars,
     free_names,
+    free_names_of,
+    reachable,
     statement_exprs,
     walk,
 )
@@ -171,13 +173,7 @@ def _passed(body: tuple[Stmt, ...], names: frozenset[str]) -> Iterator[str]:
 
     def reads(exprs: Iterator[Expr] | tuple[Expr, ...]) -> frozenset[str]:
         """With what conditions compare: subscripts are written as these have them."""
-        found, pending = set[str](), [n for e in exprs for n in free_names(e)]
-        while pending:
-            name = pending.pop()
-            if name not in found:
-                found.add(name)
-                pending += conditions.get(name, ())
-        return frozenset(found)
+        return frozenset(reachable(free_names_of(exprs), lambda name: conditions.get(name, ())))
 
     def visit(statements: tuple[Stmt, ...]) -> None:
         for differs, group in itertools.groupby(statements, lambda s: _differs(s, names)):

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from weft.emit.cpp import varying, without_unused
 from weft.emit.expressions import SUM, register_type
-from weft.emit.lanes import always_evaluated
 from weft.emit.names import Names, kernel_entry, words
 from weft.emit.text import Writer
 from weft.emit.thread_body import ThreadBody, count_of, parameters, value_of
@@ -26,6 +25,7 @@ from weft.loops.ir import (
     Ref,
     Stmt,
     Store,
+    certain_in,
     free_arrays,
     free_names,
     map_statement,
@@ -94,7 +94,7 @@ class _Rows(ThreadBody):
         for s in self.points.body:  # of a branch only its condition is evaluated whichever side is taken
             exprs += [s.condition] if isinstance(s, If) else [] if isinstance(s, For) else statement_exprs(s)
         exprs += [c.next for c in self.points.carries]
-        loads = [e for x in exprs for e in always_evaluated(x) if isinstance(e, Load)]
+        loads = [e for x in exprs for e in certain_in(x) if isinstance(e, Load)]
         return tuple(dict.fromkeys(
             e for e in loads
             if e.array not in stored and not self.function.array(e.array).within and free_names(e) <= known

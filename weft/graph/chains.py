@@ -26,10 +26,11 @@ from weft.graph.tile import (
     Axis,
     Fold,
     Map,
+    Moved,
     NotTiles,
     Read,
+    Scan,
     TileGraph,
-    Value,
     Write,
     dependence,
     mapped,
@@ -412,13 +413,8 @@ class _Reading:
 
     def waits_for(self, fold: Fold) -> set[str]:
         """The results of folds that a fold's parts are made of."""
-        pending, found = [n for e in fold.parts for n in free_names(e)], set()
-        while pending:
-            value: Value | None = self.graph.made.get(name := pending.pop())
-            if isinstance(value, Fold):
-                found.add(name)
-            pending += [n for e in uses(value) for n in free_names(e)] if value is not None and name not in found else []
-        return found
+        found = self.graph.below(fold.parts, Read | Map | Moved | Scan)
+        return {n for n in found if isinstance(self.graph.made.get(n), Fold)}
 
 
 def _direction(e: Expr, row: str) -> int | None:

@@ -23,7 +23,7 @@ from typing import TypeVar
 from weft.graph.state_scans import StateScans
 from weft.graph.tile import Fold, Map, Scan, Value, axes_of_name, names_of, uses_of_write
 from weft.loops.algebra.table import AFFINE
-from weft.loops.ir import Check, Const, Expr, Load, Op, Ref, free_names, operands, rewrite, walk_expr
+from weft.loops.ir import Check, Const, Expr, Load, Op, Ref, free_names, free_names_of, operands, reachable, rewrite, walk_expr
 from weft.loops.types import FLOAT32, FLOAT64
 
 _FLOATS = (FLOAT32, FLOAT64)
@@ -77,12 +77,7 @@ class _Products:
                 roots += value.parts
         roots += [e for w in self.scans.writes if set(w.axes) & self.states for e in uses_of_write(w)]
         made = {v.name: v for v in self.values if isinstance(v, Map) and self.inner(v)}
-        pending, found = [n for e in roots for n in free_names(e)], set()
-        while pending:
-            name = pending.pop()
-            if name in made and name not in found:
-                found.add(name)
-                pending += free_names(made[name].value)
+        found = reachable(free_names_of(roots), lambda name: free_names(made[name].value) if name in made else ())
         yield from roots
         yield from (v.value for v in self.values if isinstance(v, Map) and v.name in found)
 

@@ -12,7 +12,7 @@ element of such an array is multiplied by is rounded to its type, and the sum is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
@@ -21,7 +21,21 @@ from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, TileGraph, Value, W
 from weft.loops.affine import Affine, affine
 from weft.loops.derivatives import Changes, contributions, is_unknown, passed_through, taken
 from weft.loops.extents import expanded, expanded_index, extents
-from weft.loops.ir import Array, Cast, Const, Expr, Function, Load, Op, Ref, Round, free_names, walk_expr
+from weft.loops.ir import (
+    Array,
+    Cast,
+    Const,
+    Expr,
+    Function,
+    Load,
+    Op,
+    Ref,
+    Round,
+    free_names,
+    free_names_of,
+    reachable,
+    walk_expr,
+)
 from weft.loops.names import Names
 from weft.loops.simplify import add, div, mul, neg, number, select, sub
 from weft.loops.types import BFLOAT16, BOOL, FLOAT16, INT64, ScalarType
@@ -463,16 +477,18 @@ class _Reverse:
         memory = expanded(self.names.fresh(name), value.type, sizes)
         return memory, Write(memory.name, axes, expanded_index(sizes, [Ref(a, INT64) for a in axes]), value)
 
+    def below(self, exprs: Iterable[Expr], known: Collection[str] = ()) -> set[str]:
+        """The names that expressions are of, and those that values among them are made of. known: values that are there."""
+
+        def after(name: str) -> Iterable[str]:
+            return free_names_of(uses(self.made[name])) if name in self.made and name not in known else ()
+
+        return reachable(free_names_of(exprs), after)
+
     def graph(self, name: str, writes: list[Write], known: Mapping[str, Read], axes: Mapping[str, Axis]) -> TileGraph:
         """A graph of all that some writes need."""
-        pending = [n for w in writes for n in free_names(w.value)]
-        pending += [n for a in axes.values() for e in (a.start, a.stop) for n in free_names(e)]
-        wanted: set[str] = set()
-        while pending:
-            own = pending.pop()
-            if own not in wanted and own in self.made:
-                wanted.add(own)
-                pending += [n for e in (() if own in known else uses(self.made[own])) for n in free_names(e)]
+        bounds = (e for a in axes.values() for e in (a.start, a.stop))
+        wanted = self.below((*(w.value for w in writes), *bounds), known)
         values = [known.get(names_of(v)[-1], v) for v in self.sorted() if wanted & {*names_of(v)}]
         used = {a for v in values for a in (*v.axes, *(v.over if isinstance(v, Fold) else ()))}
         used |= {a for w in writes for a in w.axes}
@@ -610,20 +626,10 @@ class _Reverse:
             (part,) = value.parts
             return replace(value, parts=(select(self.given, part, number(0, part.type)),))  # type: ignore[arg-type]
 
-        known = [v for v in self.sorted() if {*names_of(v)} & self.below(self.given)]
+        known = [v for v in self.sorted() if {*names_of(v)} & self.below((self.given,))]
         values = [*known, *(asked(v) for v in graph.values if v not in known)]
         axes = {a.name for a in graph.axes}
         return replace(graph, axes=tuple(a for a in self.turned.values() if a.name in axes), values=tuple(values))
-
-    def below(self, e: Expr) -> set[str]:
-        """The values that an expression is made of."""
-        pending, found = [*free_names(e)], set[str]()
-        while pending:
-            name = pending.pop()
-            if name not in found and name in self.made:
-                found.add(name)
-                pending += [n for x in uses(self.made[name]) for n in free_names(x)]
-        return found
 
     def _by_row(self, e: Expr) -> tuple[int, Affine]:
         """A bound as a multiple of the row, 1, -1 or none, and the rest."""

@@ -85,13 +85,7 @@ def _course(graph: TileGraph, axes: tuple[str, ...], writes: list[Write]) -> Cou
     bounds = [e for a in ragged for e in (a.start, a.stop)]
     if dependence(graph).of(bounds) - (set(axes) - {a.name for a in ragged}):
         raise NotTiles(f"the bounds of {ragged[0].name} depend on what is not there")
-    wanted: set[str] = set()
-    pending = [n for e in (*bounds, *(e for w in writes for e in uses_of_write(w))) for n in free_names(e)]
-    while pending:
-        name = pending.pop()
-        if name in graph.made and name not in wanted:
-            wanted.add(name)
-            pending += [n for e in uses(graph.made[name]) for n in free_names(e)]
+    wanted = graph.below((*bounds, *(e for w in writes for e in uses_of_write(w))))
     values = tuple(_told(v for v in graph.values if isinstance(v, (Read, Map)) and v.name in wanted))
     reads, stored, within = ((), tuple(writes), ()) if ragged else conditional_reads(own, values, writes)
     course = Course(own, (*values, *reads), stored, ragged[0].name if ragged else "", within)

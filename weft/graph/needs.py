@@ -19,6 +19,7 @@ from weft.loops.ir import (
     free_arrays,
     free_names,
     operands,
+    reachable,
     statement_exprs,
     substitute,
     trapping_alone,
@@ -151,17 +152,15 @@ def _looks(e: Expr) -> list[tuple[Expr, frozenset[tuple[Expr, bool]]]]:
 def certain(graph: TileGraph, under: Write | None = None) -> set[str]:
     """The values that are needed at every point of their axes. under: at every one at which this write's guard holds."""
     writes = [w for w in graph.writes if w.guard is None or w is under]
-    pending = [n for w in writes for e in (*w.index, w.value) for n in _needed(graph, e)]
-    pending += [n for w in graph.writes if w.guard is not None for n in _behind_points(graph, w.guard, w.value)]
-    found: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name not in found and name in graph.made:
-            found.add(name)
-            value = graph.made[name]
-            pending += [n for e in (value.inits if isinstance(value, Carried) else uses(value)) for n in _needed(graph, e)]
-            pending += _at_its_points(graph, value) if isinstance(value, Carried) else ()
-    return found
+    start = {n for w in writes for e in (*w.index, w.value) for n in _needed(graph, e)}
+    start |= {n for w in graph.writes if w.guard is not None for n in _behind_points(graph, w.guard, w.value)}
+
+    def after(name: str) -> set[str]:
+        value = graph.made[name]
+        found = {n for e in (value.inits if isinstance(value, Carried) else uses(value)) for n in _needed(graph, e)}
+        return graph.made.keys() & (found | {*_at_its_points(graph, value)} if isinstance(value, Carried) else found)
+
+    return reachable(graph.made.keys() & start, after)
 
 
 def _needed(graph: TileGraph, e: Expr) -> set[str]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import reduce
 
 from weft.graph.recurrences import Recurrences
-from weft.graph.tile import Fold, Map, NotTiles, Scan, Write, axes_of_name, names_of, starts_neutral, uses_of_write
+from weft.graph.tile import Fold, Map, NotTiles, Scan, Write, axes_of_name, names_of, starts_neutral, uses, uses_of_write
 from weft.loops.algebra.table import AFFINE
-from weft.loops.ir import Expr, Load, Op, Ref, free_names, walk_expr
+from weft.loops.ir import Expr, Load, Op, Ref, free_names, free_names_of, reachable, walk_expr
 from weft.loops.simplify import add, is_number, mul, number
 from weft.loops.types import FLOAT32
 
@@ -209,17 +209,7 @@ class _Reading:
 
     def needs_states(self, e: Expr) -> bool:
         """Whether an expression needs a state, or a sum over states."""
-        pending, seen = [*free_names(e)], set()
-        while pending:
-            name = pending.pop()
-            if name in seen or name not in self.made_by:
-                continue
-            seen.add(name)
-            value = self.made_by[name]
-            if isinstance(value, Scan | Fold):
-                return True
-            pending += [n for x in ((value.value,) if isinstance(value, Map) else value.index) for n in free_names(x)]
-        return False
+        return any(isinstance(self.made_by.get(n), Scan | Fold) for n in self.reached((e,)))
 
     def terms(self, e: Expr) -> list[_Term]:
         """An expression as a sum of products of factors of a point, of a side of the states, and of states. Raises NotTiles."""
@@ -333,18 +323,12 @@ class _Reading:
 
     def reached(self, exprs: Iterable[Expr]) -> set[str]:
         """The names that expressions need, up to sums and states."""
-        pending, seen = [n for e in exprs for n in free_names(e)], set()
-        while pending:
-            name = pending.pop()
-            if name in seen:
-                continue
-            seen.add(name)
+
+        def after(name: str) -> Iterable[str]:
             value = self.made_by.get(name)
-            if isinstance(value, Map):
-                pending += free_names(value.value)
-            elif value is not None and not isinstance(value, Scan | Fold):
-                pending += [n for x in value.index for n in free_names(x)]
-        return seen
+            return () if value is None or isinstance(value, Scan | Fold) else free_names_of(uses(value))
+
+        return reachable(free_names_of(exprs), after)
 
     def check_ends(self) -> None:
         """What is written at the end of a row is of its last states."""

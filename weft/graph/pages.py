@@ -94,10 +94,10 @@ def _pages(graph: TileGraph, read: Read, axis: str) -> Pages | None:
     if free_names(size) & changing or not _from_zero(graph.axis(axis).start):
         return None
     places = [d for d, i in enumerate(read.index) if _size(graph, i, axis) is not None]
-    rest = [d for d, i in enumerate(read.index) if d not in places and axis in _names(graph, i)]
+    rest = [d for d, i in enumerate(read.index) if d not in places and axis in graph.below((i,), Read | Map)]
     if len(places) != 1 or len(rest) != 1 or not _by_page(graph, read.index[rest[0]], axis, size):
         return None
-    told = _names(graph, read.index[rest[0]])
+    told = graph.below((read.index[rest[0]],), Read | Map)
     asked = [graph.made[n] for n in sorted(told & graph.made.keys())]
     if not all(isinstance(v, Read | Map) for v in asked):
         return None
@@ -139,22 +139,10 @@ def _by_page(graph: TileGraph, e: Expr, axis: str, size: Expr) -> bool:
     return all(_by_page(graph, x, axis, size) for x in operands(e))
 
 
-def _names(graph: TileGraph, e: Expr) -> set[str]:
-    """The names that an expression is of, those that its values are made of among them."""
-    pending, found = [*free_names(e)], set[str]()
-    while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            value = graph.made.get(name)
-            pending += [n for x in uses(value) for n in free_names(x)] if isinstance(value, Read | Map) else []
-    return found
-
-
 def _told_elsewhere(graph: TileGraph, reads: Collection[str], asked: Collection[str]) -> bool:
     """Whether anything but the subscripts of some reads is made of what tells their pages."""
-    inside = {n for v in graph.values if isinstance(v, Read) and v.name in reads for i in v.index for n in _names(graph, i)}
+    inside = graph.below((i for v in graph.values if isinstance(v, Read) and v.name in reads for i in v.index), Read | Map)
     others = [v for v in graph.values if not {*names_of(v)} & {*reads, *inside}]
     exprs = [e for v in others for e in uses(v)] + [e for a in graph.axes for e in (a.start, a.stop)]
     used = {n for e in (*exprs, *(e for w in graph.writes for e in uses_of_write(w))) for n in free_names(e)}
-    return any({n, *_names(graph, Ref(n, INT64))} & {*asked} for n in used & inside)
+    return any(graph.below((Ref(n, INT64),), Read | Map) & {*asked} for n in used & inside)

@@ -7,7 +7,7 @@ each point of its axes, where later passes find it; passes over the same axes th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -50,7 +50,9 @@ from weft.loops.ir import (
     Store,
     free_arrays,
     free_names,
+    free_names_of,
     has_check,
+    reachable,
     substitute,
 )
 from weft.loops.names import Names
@@ -269,16 +271,12 @@ class _Passes:
         """The names of reads, maps and results that an item is made of, those that its axes need among them. there: what is in
         memory.
         """
-        exprs = _uses(item)
-        pending = [n for e in exprs for n in free_names(e)]
-        found: set[str] = set()
-        while pending:
-            name = pending.pop()
-            if name not in found:
-                found.add(name)
-                value = self.graph.made.get(name) if name not in there else None
-                pending += [n for e in uses(value) for n in free_names(e)] if isinstance(value, Read | Map) else []
-        return found
+
+        def after(name: str) -> Iterable[str]:
+            value = self.graph.made.get(name)
+            return free_names_of(uses(value)) if name not in there and isinstance(value, Read | Map) else ()
+
+        return reachable(free_names_of(_uses(item)), after)
 
     def arrays(self, item: Fold | Write) -> set[str]:
         """The arrays that an item reads."""

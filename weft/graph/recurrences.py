@@ -33,7 +33,7 @@ from weft.graph.tile import (
 )
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.faults import may_fail
-from weft.loops.ir import Expr, Op, Ref, free_names, substitute
+from weft.loops.ir import Expr, Op, Ref, free_names, free_names_of, reachable, substitute
 from weft.loops.types import INT64
 
 _MOST_TRIED = 8  # ways to name the axes of states
@@ -317,14 +317,11 @@ def _all_uses(value: object) -> tuple[Expr, ...]:
 
 def _needed(graph: TileGraph, exprs: Iterable[Expr]) -> set[str]:
     """The names of values that expressions need, at their points too."""
-    pending, found = [n for e in exprs for n in free_names(e)], set[str]()
-    while pending:
-        value = graph.made.get(name := pending.pop())
-        if value is None or name in found:
-            continue
-        found.add(name)
-        pending += [n for e in _all_uses(value) for n in free_names(e)]
-    return found
+
+    def made(names: Iterable[str]) -> set[str]:
+        return graph.made.keys() & names
+
+    return reachable(made(free_names_of(exprs)), lambda name: made(free_names_of(_all_uses(graph.made[name]))))
 
 
 def _used(graph: TileGraph) -> set[str]:

@@ -7,10 +7,11 @@ the distributive law, of real numbers. What is found here is found by the form o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from weft.graph.tile import Fold, Map, TileGraph, axes_of_name, uses
-from weft.loops.ir import Cast, Expr, Op, free_names, substitute
+from weft.loops.ir import Cast, Expr, Op, free_names, free_names_of, reachable, substitute
 from weft.loops.simplify import is_number, number
 
 
@@ -59,16 +60,11 @@ class _Relating:
     def folds(self, name: str) -> frozenset[str]:
         """The earlier folds over the same axes that a value is made of."""
         own = {r: f for f in self.before if f.over == self.fold.over for r in f.results}
-        pending, seen = [name], set()
-        while pending:
-            n = pending.pop()
-            if n in seen:
-                continue
-            seen.add(n)
-            value = self.graph.made.get(n)
-            if value is not None and n not in own:
-                pending += [x for e in uses(value) for x in free_names(e)]
-        return frozenset(seen & own.keys())
+
+        def after(n: str) -> Iterable[str]:
+            return free_names_of(uses(self.graph.made[n])) if n in self.graph.made and n not in own else ()
+
+        return frozenset(reachable([name], after) & own.keys())
 
     def written_out(self, e: Expr) -> Expr:
         """e with the maps over the fold's axes written out that earlier folds are in."""

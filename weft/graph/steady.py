@@ -194,15 +194,7 @@ class _Taking:
     def of_rows(self, fold: Fold) -> set[str]:
         """What is needed where the fold has no points: there its result may be anything else."""
         writes = [w for w in self.graph.writes if not set(fold.over) & set(w.axes)]
-        pending = [n for w in writes for e in uses_of_write(w) for n in free_names(e)]
-        found: set[str] = set()
-        while pending:
-            name = pending.pop()
-            if name not in found:
-                found.add(name)
-                value = self.graph.made.get(name)
-                pending += [n for e in uses(value) for n in free_names(e)] if value is not None else []
-        return found
+        return self.graph.below(e for w in writes for e in uses_of_write(w))
 
     def term(self, e: Expr, fold: Fold) -> tuple[Expr, tuple[_Factor, ...]]:
         """A term without factors that are the same for all points, and these, from the first to the last that is applied."""

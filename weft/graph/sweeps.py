@@ -13,7 +13,7 @@ from weft.graph.even import Box, even
 from weft.graph.needs import by_need
 from weft.graph.running import Repair, repairs, unguarded
 from weft.graph.steady import once, steady
-from weft.graph.tile import Axis, Fold, Map, NotTiles, Read, Scan, TileGraph, Write, names_of, uses, uses_of_write
+from weft.graph.tile import Axis, Fold, Map, Moved, NotTiles, Read, Scan, TileGraph, Write, names_of, uses, uses_of_write
 from weft.loops.algebra.table import ALGEBRAS, EXTREMA
 from weft.loops.ir import Expr, free_arrays, free_names
 
@@ -222,14 +222,7 @@ def _levels(
 
 def _folds_of(graph: TileGraph, fold: Fold) -> set[str]:
     """The results of other folds that a fold's points are made of."""
-    pending, found = [n for e in uses(fold) for n in free_names(e)], set()
-    while pending:
-        value = graph.made.get(name := pending.pop())
-        if isinstance(value, Fold):
-            found.add(name)
-        elif value is not None:
-            pending += [n for e in uses(value) for n in free_names(e)]
-    return found
+    return {n for n in graph.below(uses(fold), Read | Map | Moved | Scan) if isinstance(graph.made.get(n), Fold)}
 
 
 def _results(folds: Iterable[Fold]) -> list[str]:

@@ -23,11 +23,24 @@ from weft.graph.tile import (
     mapped,
     mapped_write,
     names_of,
+    needed_by,
     uses,
     uses_of_write,
 )
 from weft.loops.algebra.table import ALGEBRAS, EXTREMA
-from weft.loops.ir import Const, Expr, Op, Ref, free_names, operands, substitute, walk_expr, with_operands
+from weft.loops.ir import (
+    Const,
+    Expr,
+    Op,
+    Ref,
+    free_names,
+    free_names_of,
+    operands,
+    reachable,
+    substitute,
+    walk_expr,
+    with_operands,
+)
 from weft.loops.names import Names
 from weft.loops.operators import COSTLY
 from weft.loops.types import BOOL
@@ -204,26 +217,19 @@ def _everywhere(axes: list[Axis], writes: list[Write], depends: Dependence) -> f
 
 def _needed(axes: Iterable[Axis], values: dict[str, Value], writes: Iterable[Write]) -> set[str]:
     by_name = {a.name: a for a in axes}
-    pending = [n for w in writes for n in (*w.axes, *(n for e in uses_of_write(w) for n in free_names(e)))]
-    needed: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in needed:
-            continue
-        needed.add(name)
-        exprs: list[Expr] = []
+
+    def after(name: str) -> set[str]:
         if name in by_name:
-            exprs += (by_name[name].start, by_name[name].stop)
-        elif name in values:
-            value = values[name]
-            exprs += uses(value)
-            if isinstance(value, Carried):
-                pending += value.over
-            if isinstance(value, Scan) and (name in value.names or value.algebra == IN_ORDER):
-                exprs += value.nexts
-                pending += value.names
-        pending += [n for e in exprs for n in free_names(e)]
-    return needed
+            return free_names_of((by_name[name].start, by_name[name].stop))
+        if name not in values:
+            return set()
+        value = values[name]
+        found = free_names_of(uses(value)) | set(value.over if isinstance(value, Carried) else ())
+        if isinstance(value, Scan) and (name in value.names or value.algebra == IN_ORDER):
+            found |= free_names_of(value.nexts) | set(value.names)
+        return found
+
+    return reachable(needed_by(writes), after)
 
 
 def _as_fold(value: Value, needed: set[str]) -> Value:
@@ -284,19 +290,15 @@ def _axes_in_order(axes: list[Axis], values: dict[str, Value]) -> list[Axis]:
     """Axes after those that their bounds use, by themselves or through values; else as they were found."""
     by_name = {a.name: a for a in axes}
 
+    def after(name: str) -> set[str]:
+        if name not in values:
+            return set()
+        value = values[name]
+        over = value.over if isinstance(value, Carried) else ()
+        return free_names_of((*uses(value), *(e for a in over for e in (by_name[a].start, by_name[a].stop))))
+
     def before(axis: Axis) -> set[str]:
-        pending = [n for e in (axis.start, axis.stop) for n in free_names(e)]
-        seen: set[str] = set()
-        while pending:
-            name = pending.pop()
-            if name in seen:
-                continue
-            seen.add(name)
-            if name in values:
-                value = values[name]
-                pending += [n for e in uses(value) for n in free_names(e)]
-                if isinstance(value, Carried):
-                    pending += [n for a in value.over for e in (by_name[a].start, by_name[a].stop) for n in free_names(e)]
+        seen = reachable(free_names_of((axis.start, axis.stop)), after)
         bound = {a for n in seen if n in values and isinstance(v := values[n], Carried) for a in v.over}
         return (seen & by_name.keys()) - bound
 

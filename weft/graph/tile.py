@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.errors import Location
@@ -18,7 +19,7 @@ from weft.loops.affine import affine
 from weft.loops.algebra.meaning import arity
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.conditions import comparisons
-from weft.loops.ir import Const, Expr, For, Function, Op, Ref, Segment, free_arrays, free_names
+from weft.loops.ir import Const, Expr, For, Function, Op, Ref, Segment, free_arrays, free_names, free_names_of, reachable
 from weft.loops.types import ScalarType
 
 if TYPE_CHECKING:  # a call that was analysed before needs the graph alone, and no polyhedra
@@ -172,6 +173,15 @@ class TileGraph:
 
     def axis(self, name: str) -> Axis:
         return next(a for a in self.axes if a.name == name)
+
+    def below(self, exprs: Iterable[Expr], kinds: type | UnionType = Value) -> set[str]:
+        """The names that expressions are of, and those that values among them, of some kinds, are made of."""
+
+        def after(name: str) -> Iterable[str]:
+            value = self.made.get(name)
+            return free_names_of(uses(value)) if value is not None and isinstance(value, kinds) else ()
+
+        return reachable(free_names_of(exprs), after)
 
 
 def names_of(value: Value) -> tuple[str, ...]:
@@ -522,21 +532,22 @@ def _reaching(graph: TileGraph) -> None:
             raise BrokenGraph(6, f"axis {axis.name} is no value's and no write's")
 
 
+def needed_by(writes: Iterable[Write]) -> set[str]:
+    """The names of values and axes that writes name."""
+    return {n for w in writes for n in (*w.axes, *free_names_of(uses_of_write(w)))}
+
+
 def reached(graph: TileGraph) -> set[str]:
     """The names of values and axes that writes need."""
     axes = {a.name: a for a in graph.axes}
-    pending = [n for w in graph.writes for n in (*w.axes, *(n for e in uses_of_write(w) for n in free_names(e)))]
-    needed: set[str] = set()
-    while pending:
-        name = pending.pop()
-        if name in needed:
-            continue
-        needed.add(name)
+
+    def after(name: str) -> set[str]:
         if name in axes:
-            pending += [n for e in (axes[name].start, axes[name].stop) for n in free_names(e)]
-        elif name in graph.made:
-            value = graph.made[name]
-            exprs = (*uses(value), *(value.nexts if isinstance(value, Scan) else ()))
-            pending += [n for e in exprs for n in free_names(e)]
-            pending += value.over if isinstance(value, Carried) else ()
-    return needed
+            return free_names_of((axes[name].start, axes[name].stop))
+        if name not in graph.made:
+            return set()
+        value = graph.made[name]
+        exprs = (*uses(value), *(value.nexts if isinstance(value, Scan) else ()))
+        return free_names_of(exprs) | set(value.over if isinstance(value, Carried) else ())
+
+    return reachable(needed_by(graph.writes), after)

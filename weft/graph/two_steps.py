@@ -15,7 +15,7 @@ from weft.graph.contraction import contraction
 from weft.graph.steady import names_in, of_some
 from weft.graph.tile import Fold, Map, Read, TileGraph, Value, dependence, starts_neutral, uses
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Expr, Op, Ref, free_names
+from weft.loops.ir import Expr, Op, Ref
 from weft.loops.names import Names
 
 
@@ -58,14 +58,14 @@ def _finer(graph: TileGraph, fold: Fold) -> Fold | None:
     """The fold over the axes alone over which another one goes through the same points and reads what this one reads, if that
     does not need it.
     """
-    before = _before(graph, fold)
+    before = graph.below(uses(fold))
     for other in graph.values:
         if not isinstance(other, Fold) or not set(other.over) < set(fold.over):
             continue
         if {*other.axes, *other.over} != {*fold.axes, *fold.over}:
             continue
         own = _over(graph, fold, other.over, fold.parts[0])
-        after = _before(graph, other)
+        after = graph.below(uses(other))
         if own is None or own.axes != other.axes or {*fold.results} & after:
             continue
         both = (graph.made.get(n) for n in before & after)
@@ -109,14 +109,3 @@ def _term(graph: TileGraph, e: Expr) -> Expr:
     while isinstance(e, Ref) and isinstance(value := graph.made.get(e.name), Map):
         e = value.value
     return e
-
-
-def _before(graph: TileGraph, fold: Fold) -> set[str]:
-    """The names of all that a fold is made of."""
-    pending, found = [n for e in uses(fold) for n in free_names(e)], set[str]()
-    while pending:
-        if (name := pending.pop()) not in found:
-            found.add(name)
-            value = graph.made.get(name)
-            pending += [n for e in uses(value) for n in free_names(e)] if value is not None else []
-    return found

@@ -27,10 +27,10 @@ from weft.loops.ir import (
     Op,
     Stmt,
     Store,
+    certain_in,
     free_names,
     has_load,
     map_statement,
-    operands,
     walk_expr,
 )
 from weft.loops.normalize import simplify
@@ -112,18 +112,9 @@ def _evaluated(b: Builder, statements: tuple[Stmt, ...], loops: tuple[Expr, ...]
             case For():
                 exprs = (stmt.start, stmt.stop, *(c.init for c in stmt.carries))
                 never = Op("ge" if stmt.step > 0 else "le", (b.in_sizes(stmt.start), b.in_sizes(stmt.stop)), BOOL)
-                ends = (e for c in stmt.carries for e in _certain(c.next))
+                ends = (e for c in stmt.carries for e in certain_in(c.next))
                 inner = loops if simplify(never) == FALSE else (*loops, never)
                 yield from ((e, inner) for e in ends)
                 yield from _evaluated(b, stmt.body, inner)
         for e in exprs:
-            yield from ((x, loops) for x in _certain(e))
-
-
-def _certain(expr: Expr) -> Iterator[Expr]:
-    yield expr
-    below = operands(expr)
-    if isinstance(expr, Op) and expr.name in ("where", "and", "or"):
-        below = below[:1]
-    for e in below:
-        yield from _certain(e)
+            yield from ((x, loops) for x in certain_in(e))

@@ -27,10 +27,10 @@ from weft.loops.ir import (
     Op,
     Ref,
     Store,
+    certain_operands,
     free_names,
     has_check,
     has_load,
-    operands,
     substitute,
     walk,
     walk_expr,
@@ -307,12 +307,9 @@ def _touches(loop: For) -> list[tuple[str, int, Expr]]:
         out.extend((array, k, i) for k, i in enumerate(named) if loop.var in free_names(i))
 
     def visit(e: Expr) -> None:
-        below = operands(e)
         if isinstance(e, Load):
             subscript(e.array, e.index)
-        elif isinstance(e, Op) and e.name in ("where", "and", "or"):
-            below = below[:1]
-        for operand in below:
+        for operand in certain_operands(e):
             visit(operand)
 
     def statements(around: For) -> None:

@@ -11,7 +11,7 @@ with explicit `Cast`s where the Python has implicit ones. A `Load` yields the op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from operator import is_not
 from typing import Literal, TypeVar
@@ -537,6 +537,33 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
         pending.extend(reversed(operands(expr)))
 
 
+def certain_operands(expr: Expr) -> tuple[Expr, ...]:
+    """The operands that evaluating expr evaluates for certain."""
+    below = operands(expr)
+    return below[:1] if isinstance(expr, Op) and expr.name in ("where", "and", "or") else below
+
+
+def certain_in(expr: Expr) -> Iterator[Expr]:
+    """The subexpressions that evaluating expr evaluates for certain, largest first."""
+    pending = [expr]
+    while pending:
+        expr = pending.pop()
+        yield expr
+        pending.extend(reversed(certain_operands(expr)))
+
+
+def reachable(start: Iterable[T], after: Callable[[T], Iterable[T]]) -> set[T]:
+    """All that is come to from `start`, this among it, by going on from each to what is after it."""
+    found = set(start)
+    pending = [*found]
+    while pending:
+        for one in after(pending.pop()):
+            if one not in found:
+                found.add(one)
+                pending.append(one)
+    return found
+
+
 def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     """Apply `rule` bottom up; None keeps the (rebuilt) expression."""
     if old := operands(expr):
@@ -607,6 +634,10 @@ def free_names(expr: Expr) -> frozenset[str]:
     if isinstance(expr, Ref):
         return frozenset((expr.name,))
     return _remembered(expr, "_names", lambda e: e.name if isinstance(e, Ref) else None)
+
+
+def free_names_of(exprs: Iterable[Expr]) -> set[str]:
+    return {name for e in exprs for name in free_names(e)}
 
 
 def free_arrays(expr: Expr) -> frozenset[str]:

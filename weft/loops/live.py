@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from weft.loops.ir import Expr, For, If, Let, Stmt, Store, free_names
+from weft.loops.ir import Expr, For, If, Let, Stmt, Store, free_names, reachable
 
 _NONE: frozenset[str] = frozenset()
 
@@ -37,25 +37,16 @@ class Uses:
         stores, and what is bound inside it or carried by it.
         """
         inside, stores = (range(len(self.places)), range(len(self.stores))) if loop is None else self.within[id(loop)]
-        found: set[str] = set()
-        pending = [*names, *(n for k in stores for n in self.stores[k])]
-        while pending:
-            name = pending.pop()
-            if name not in found and self.places.get(name, -1) in inside:
-                found.add(name)
-                pending += self.direct[name]
-        return found
+        start = {*names, *(n for k in stores for n in self.stores[k])}
+
+        def bound(names: Iterable[str]) -> Iterator[str]:
+            return (n for n in names if self.places.get(n, -1) in inside)
+
+        return reachable(bound(start), lambda name: bound(self.direct[name]))
 
     def closure(self, names: Iterable[str]) -> set[str]:
         """These names and all that they are computed from, variables of loops among them."""
-        found: set[str] = set()
-        pending = [*names]
-        while pending:
-            name = pending.pop()
-            if name not in found:
-                found.add(name)
-                pending += self.direct.get(name, _NONE)
-        return found
+        return reachable(names, lambda name: self.direct.get(name, _NONE))
 
     def _bind(self, name: str, names: frozenset[str]) -> None:
         self.direct[name] = names

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from weft.errors import Location
@@ -28,7 +28,8 @@ from weft.loops.ir import (
     Ref,
     Stmt,
     Store,
-    bound_names,
+    certain_in,
+    certain_operands,
     free_arrays,
     free_names,
     loaded_arrays,
@@ -41,7 +42,7 @@ from weft.loops.ir import (
     walk_expr,
     with_operands,
 )
-from weft.loops.names import Names
+from weft.loops.names import Names, names_bound_in
 from weft.loops.types import BOOL, INT64, ScalarType
 
 # ---------------------------------------------------------------- arithmetic
@@ -374,18 +375,6 @@ def _costly(expr: Expr, stable: frozenset[str]) -> bool:
     return free_arrays(expr) <= stable
 
 
-def certain_in(expr: Expr) -> Iterator[Expr]:
-    """The subexpressions that evaluating expr evaluates for certain, largest first."""
-    pending = [expr]
-    while pending:
-        expr = pending.pop()
-        yield expr
-        below = operands(expr)
-        if isinstance(expr, Op) and expr.name in ("where", "and", "or"):
-            below = below[:1]
-        pending.extend(reversed(below))
-
-
 def _replace_known(expr: Expr, known: dict[Expr, Ref]) -> Expr:
     """Replace the largest known subexpressions."""
     if expr in known:
@@ -492,12 +481,7 @@ def hoist_invariants(function: Function, names: Names) -> Function:
 
 def bound_inside(loop: For) -> set[str]:
     """The names that a loop binds for its iterations: its variable, what it carries, what its body binds."""
-    bound = {loop.var, *(c.name for c in loop.carries)}
-    for s in walk(loop.body):
-        bound |= set(bound_names(s))
-        if isinstance(s, For):
-            bound |= {s.var, *(c.name for c in s.carries)}
-    return bound
+    return {loop.var, *(c.name for c in loop.carries)} | names_bound_in(loop.body)
 
 
 def _without_invariants(loop: For, names: Names, before: list[Stmt]) -> For:
@@ -516,10 +500,7 @@ def _without_invariants(loop: For, names: Names, before: list[Stmt]) -> For:
                 known[e] = Ref(names.fresh("fixed"), e.type)
                 before.append(Let(known[e].name, e, location))
             return
-        below = operands(e)
-        if isinstance(e, Op) and e.name in ("where", "and", "or"):
-            below = below[:1]
-        for operand in below:
+        for operand in certain_operands(e):
             visit(operand, location)
 
     for stmt in loop.body:

@@ -28,6 +28,7 @@ from weft.loops.ir import (
     Store,
     free_names,
     operands,
+    reachable,
     statement_exprs,
     substitute,
     walk,
@@ -303,14 +304,12 @@ class _Matcher:
 
     def _chain(self, e: Expr, tainted: set[str]) -> set[str]:
         """The names through which an expression depends on what is tainted, and those that end with their branch."""
-        chain: set[str] = set()
-        pending = set(free_names(e))
-        while pending:
-            name = pending.pop()
-            if name in self.body.meanings and name not in chain and (name in tainted or name in self.body.branch):
-                chain.add(name)
-                pending |= free_names(self.body.meanings[name])
-        return chain
+        return self._chain_through(e, tainted | self.body.branch)
+
+    def _chain_through(self, e: Expr, names: set[str]) -> set[str]:
+        """Those of some names of values through which an expression is made of them."""
+        names = names & self.body.meanings.keys()
+        return reachable(free_names(e) & names, lambda name: free_names(self.body.meanings[name]) & names)
 
     def _why_not(self, group: tuple[str, ...]) -> str:
         for name in group:
@@ -394,10 +393,10 @@ class _Matcher:
         keep = {e.name for es in after.values() for e in es if isinstance(e, Ref)}
 
         def told(e: Expr) -> Expr:
-            return expand(e, self.body.meanings, self._chain_to(e, tainted, keep))
+            return expand(e, self.body.meanings, self._chain_through(e, tainted - keep))
 
         def whole(e: Expr) -> Expr:
-            return expand(e, self.body.meanings, self._chain_to(e, tainted, set()))
+            return expand(e, self.body.meanings, self._chain_through(e, tainted))
 
         spelled = {n: dict.fromkeys((*es, *map(told, es), *map(whole, es))) for n, es in after.items()}
         running = tuple(Running(n, tuple(es)) for n, es in spelled.items())
@@ -415,16 +414,6 @@ class _Matcher:
         while isinstance(out[-1], Ref) and out[-1].name in self.body.meanings:
             out.append(self.body.meanings[out[-1].name])
         return tuple(out)
-
-    def _chain_to(self, e: Expr, tainted: set[str], keep: set[str]) -> set[str]:
-        chain: set[str] = set()
-        pending = set(free_names(e))
-        while pending:
-            name = pending.pop()
-            if name in self.body.meanings and name not in chain and name in tainted and name not in keep:
-                chain.add(name)
-                pending |= free_names(self.body.meanings[name])
-        return chain
 
     # ---- the updates
 

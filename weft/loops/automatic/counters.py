@@ -34,6 +34,7 @@ from weft.loops.ir import (
     Stmt,
     Store,
     bodies,
+    certain_in,
     free_arrays,
     free_names,
     loaded_arrays,
@@ -46,7 +47,6 @@ from weft.loops.ir import (
     walk_expr,
 )
 from weft.loops.names import Names
-from weft.loops.simplify import certain_in
 from weft.loops.types import BOOL, INT64
 
 # Iterations of a run, at the least; what counts runs.
