@@ -14,7 +14,7 @@ from weft.emit.names import Names
 from weft.emit.subscripts import at, coefficient, constant, sub
 from weft.emit.text import Writer
 from weft.emit.thread_body import parameters
-from weft.emit.values import ZERO, ValueBody, deciding
+from weft.emit.values import TRAP, ZERO, ValueBody, deciding
 from weft.errors import Location
 from weft.graph.maps import Course
 from weft.graph.tile import Axis, Map, Read, Value, Write, names_of, uses
@@ -167,9 +167,7 @@ class Entry(ValueBody):
                 self.points({})
             else:
                 self.along(self.lane)
-            if self.writer.mentions("outside", mark):
-                self.writer.insert(mark, "int64_t outside = 0;")
-                self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+            self.stop_outside(mark)
 
     def parameters(self) -> list[str]:
         return parameters(self.function, self.nest, self.facts, self)
@@ -184,7 +182,7 @@ class Entry(ValueBody):
         if self.guard is None:
             return
         if self.writer.mentions("outside", self.mark):
-            self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+            self.writer.line(TRAP)
         self.writer.cite(self.course.writes[0].location)
         self.writer.line(f"if (!({self.printer.value(self.guard)})) return;")
 

@@ -25,7 +25,7 @@ from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Map, Read, Write, mapped, mapped_write, names_of, starts_neutral, uses, uses_of_write
 from weft.loops.accesses import counted_from_end, not_below_0
 from weft.loops.algebra.table import EXTREMA
-from weft.loops.ir import Cast, Check, Const, Expr, Function, Let, Load, Op, Ref, Stmt, Store, free_names, trapping, walk_expr
+from weft.loops.ir import Cast, Check, Const, Expr, Function, Load, Op, Ref, Stmt, free_names, trapping, walk_expr
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT32, FLOATS8, INT64
 from weft.plan.arguments import Facts
@@ -188,9 +188,7 @@ class Entry(ValueBody):
             dependence.begin(self.writer)
             mark = self.writer.mark()
             self.body()
-            if self.writer.mentions("outside", mark):
-                self.writer.insert(mark, "int64_t outside = 0;")
-                self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+            self.stop_outside(mark)
 
     def body(self) -> None:
         self.rows()
@@ -218,11 +216,7 @@ class Entry(ValueBody):
         exprs = [e for k in self.step.stages for s in self.sweeps.stages[k] for f in s.folds for e in (*f.parts, *f.inits)]
         writes = [w for k in self.step.stages for s in self.sweeps.stages[k] for w in s.writes]
         writes += self.sweeps.last if self.step.ends else ()
-        exprs += [e for w in writes for e in uses_of_write(w)]
-        wanted = self.needed(exprs)
-        statements: list[Stmt] = [self.let(v) for v in wanted if not isinstance(v, Fold)]
-        statements += [Let("", e) for e in exprs] + [Store(w.array, w.index, w.value) for w in writes]
-        return tuple(statements)
+        return self.statements_of([*exprs, *(e for w in writes for e in uses_of_write(w))], writes)
 
     def rows(self) -> None:
         """Which row a thread works for: names of the axes of rows, and what is there only in blocks that share them."""

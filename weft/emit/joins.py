@@ -117,9 +117,7 @@ class _Entry(ValueBody):
                 self.writer.line("__syncthreads();")
             for own in self.plan.own:
                 self.give(own)
-            if self.writer.mentions("outside", mark):
-                self.writer.insert(mark, "int64_t outside = 0;")
-                self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+            self.stop_outside(mark)
 
     # ---------------------------------------------------------------- the points
 

@@ -166,9 +166,7 @@ class ProductEntry(ValueBody):
                 self.launch.begin(self.writer)
             mark = self.writer.mark()
             yield
-            if self.writer.mentions("outside", mark):
-                self.writer.insert(mark, "int64_t outside = 0;")
-                self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+            self.stop_outside(mark)
 
     def body(self) -> None:
         self.sizes()

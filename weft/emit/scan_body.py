@@ -17,7 +17,7 @@ from weft.emit.values import ZERO, ValueBody
 from weft.graph.scans import Scanned, ahead
 from weft.graph.tile import Axis, Carried, Map, Read, Scan, Write, uses_of_write
 from weft.loops.algebra.table import EXTREMA, overflows, segmented
-from weft.loops.ir import Carry, Const, Expr, Let, Op, Ref, Stmt, Store, free_names
+from weft.loops.ir import Const, Expr, Let, Op, Ref, Stmt, free_names
 from weft.loops.types import BOOL, INT64
 from weft.plan.scan import SLOT_ALIGNMENT, ScanPlan, ring_reads, slot_bytes
 
@@ -146,9 +146,7 @@ class ScanBody(ValueBody):
             self.states()
             self.tiles()
             self.ends()
-            if self.writer.mentions("outside", mark):
-                self.writer.insert(mark, "int64_t outside = 0;")
-                line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+            self.stop_outside(mark)
 
     def algebra(self, s: Carried) -> str:
         """The C++ type of what changes states."""
@@ -162,10 +160,7 @@ class ScanBody(ValueBody):
 
     def everything(self) -> tuple[Stmt, ...]:
         """The same as statements."""
-        exprs = self.exprs()
-        statements: list[Stmt] = [self.let(v) for v in self.needed(exprs) if not isinstance(v, Carried)]
-        writes = (*self.scans.writes, *self.scans.last)
-        return (*statements, *(Let("", e) for e in exprs), *(Store(w.array, w.index, w.value) for w in writes))
+        return self.statements_of(self.exprs(), (*self.scans.writes, *self.scans.last))
 
     def values_of_rows(self) -> None:
         """What a row's points have in common, computed once."""
@@ -525,11 +520,6 @@ class ScanBody(ValueBody):
                 self.names[value.name] = self.buffers[value.name][1] + self.buffer(value)[2]
             else:
                 self.statements((self.let(value),))
-
-    def advance_states(self, scans: Sequence[Scan]) -> None:
-        self.advance(
-            tuple(Carry(n, i, e, r) for s in scans for n, i, e, r in zip(s.names, s.inits, s.nexts, s.results, strict=True))
-        )
 
     def replayed(self, exprs: Sequence[Expr], among: Sequence[Scan]) -> tuple[Scan, ...]:
         """The scans whose states at points expressions need, themselves or by the states of others."""

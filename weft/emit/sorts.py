@@ -71,9 +71,7 @@ class SortBody(ValueBody):
             dependence.begin(self.writer)
             mark = self.writer.mark()
             self.step(step, own)
-            if self.writer.mentions("outside", mark):
-                self.writer.insert(mark, "int64_t outside = 0;")
-                self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+            self.stop_outside(mark)
 
     def threads(self, step: JoinStep) -> int:
         """The threads of a block."""

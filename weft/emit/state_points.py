@@ -12,7 +12,7 @@ from weft.emit.expressions import memory_type, register_type
 from weft.emit.values import ZERO, ValueBody
 from weft.graph.state_scans import StateScans, step_of
 from weft.graph.tile import Carried, Fold, Map, Read, Scan, Write, axes_of_name, names_of, uses_of_write
-from weft.loops.ir import Expr, Let, Ref, Stmt, Store, free_names
+from weft.loops.ir import Expr, Ref, Stmt, free_names
 from weft.loops.types import FLOAT32
 from weft.plan.fold import is_run
 from weft.plan.state_scan import StatePlan
@@ -99,9 +99,7 @@ class StatePoints(ValueBody):
 
     def everything(self) -> tuple[Stmt, ...]:
         exprs = [*self.state_exprs(), *self.point_exprs(), *self.end_exprs(), *(e for f in self.totals for e in f.inits)]
-        writes = (*self.writes, *self.scans.ends)
-        lets: list[Stmt] = [self.let(v) for v in self.needed(exprs) if not isinstance(v, Carried)]
-        return (*lets, *(Let("", e) for e in exprs), *(Store(w.array, w.index, w.value) for w in writes))
+        return self.statements_of(exprs, (*self.writes, *self.scans.ends))
 
     # ---------------------------------------------------------------- names
 

@@ -19,7 +19,7 @@ from weft.emit.values import ZERO, deciding
 from weft.graph.factors import regrouped
 from weft.graph.state_scans import StateScans
 from weft.graph.tile import Carried, Fold, Read, Scan, Write, uses_of_write
-from weft.loops.ir import Expr, Function, Let, Stmt, trapping
+from weft.loops.ir import Expr, Function, Stmt, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.fold import stored_in_packets
@@ -71,9 +71,7 @@ class StateEntry(StateSteps):
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {entry}(\n    {lines})'):
             mark = self.writer.mark()
             self.body()
-            if self.writer.mentions("outside", mark):
-                self.writer.insert(mark, "int64_t outside = 0;")
-                self.writer.line("if (outside) __trap();  // a subscript or a value that the data decide is out of its range")
+            self.stop_outside(mark)
 
     def body(self) -> None:
         self.rows()
@@ -499,9 +497,7 @@ class BeforeEntry(StateEntry):
         return [e for s in self.own_scans for e in s.inits]
 
     def everything(self) -> tuple[Stmt, ...]:
-        exprs = [*self.state_exprs(), *self.end_exprs()]
-        lets: list[Stmt] = [self.let(v) for v in self.needed(exprs) if not isinstance(v, Carried)]
-        return (*lets, *(Let("", e) for e in exprs))
+        return self.statements_of([*self.state_exprs(), *self.end_exprs()])
 
     @property
     def reverse(self) -> bool:

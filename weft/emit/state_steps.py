@@ -13,7 +13,7 @@ from weft.emit.state_reads import StateReads
 from weft.graph.factors import composed_by_step
 from weft.graph.tile import Map, Scan
 from weft.loops.algebra.table import overflows, segmented
-from weft.loops.ir import Carry, Expr, Op, Ref, free_names
+from weft.loops.ir import Expr, Op, Ref, free_names
 from weft.loops.types import FLOAT32
 
 
@@ -258,11 +258,6 @@ class StateSteps(StateReads):
         for n, last in zip(s.names, lasts, strict=True):
             line(f"{last} = {self.start(n)};")
         line(f"weft::in_turn<{self.plan.threads}, {backwards}>({change}, {keep}, {', '.join(lasts)});")
-
-    def advance_states(self, scans: Sequence[Scan]) -> None:
-        self.advance(
-            tuple(Carry(n, i, e, r) for s in scans for n, i, e, r in zip(s.names, s.inits, s.nexts, s.results, strict=True))
-        )
 
     def replayed(self, s: Scan) -> None:
         """Keep the states before each point, which are those after the points before it."""

@@ -10,12 +10,15 @@ from typing import Any
 from weft.emit.cpp_body import Body
 from weft.emit.expressions import SUM
 from weft.emit.subscripts import affine, simplify, sub
-from weft.graph.tile import Axis, Carried, Map, Read, Value, Write, names_of, uses
+from weft.graph.tile import Axis, Carried, Map, Read, Scan, Value, Write, names_of, uses
 from weft.loops.affine import is_bound
 from weft.loops.ir import ZERO as ZERO
-from weft.loops.ir import Const, Expr, If, Let, Load, Ref, Store, free_names
+from weft.loops.ir import Carry, Const, Expr, If, Let, Load, Ref, Stmt, Store, free_names
 from weft.loops.types import INT64
 from weft.plan.fold import PACKET_BYTES
+
+# At the end of a kernel.
+TRAP = "if (outside) __trap();  // a subscript or a value that the data decide is out of its range"
 
 
 def deciding(axes: Mapping[str, Axis], given: Sequence[Value]) -> frozenset[str]:
@@ -111,6 +114,23 @@ class ValueBody(Body):
     def write(self, w: Write) -> None:
         store = Store(w.array, w.index, w.value, w.location)
         self.statements((store,) if w.guard is None else (If(w.guard, (store,), (), (), w.location),))
+
+    def stop_outside(self, mark: int) -> None:
+        """Stop a kernel, at its end, where data have decided what is out of its range. mark: where its statements begin."""
+        if self.writer.mentions("outside", mark):
+            self.writer.insert(mark, "int64_t outside = 0;")
+            self.writer.line(TRAP)
+
+    def statements_of(self, exprs: Sequence[Expr], writes: Iterable[Write] = ()) -> tuple[Stmt, ...]:
+        """What expressions and writes need, and these, as statements: from them it is told what all have in common."""
+        lets = [self.let(v) for v in self.needed(exprs) if not isinstance(v, Carried)]
+        return (*lets, *(Let("", e) for e in exprs), *(Store(w.array, w.index, w.value) for w in writes))
+
+    def advance_states(self, scans: Iterable[Scan]) -> None:
+        """Go on to the states after a point."""
+        self.advance(
+            tuple(Carry(n, i, e, r) for s in scans for n, i, e, r in zip(s.names, s.inits, s.nexts, s.results, strict=True))
+        )
 
     # ---------------------------------------------------------------- packets
 
