@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from weft.compiler.launch import Launch, Variant, Where
@@ -18,7 +18,7 @@ from weft.graph.recurrences import Recurrences
 from weft.graph.scans import Scanned
 from weft.graph.state_scans import StateScans
 from weft.graph.sweeps import Sweeps
-from weft.graph.tile import Read
+from weft.graph.tile import Axis, Read
 from weft.loops.algebra.table import LINEAR
 from weft.loops.intervals import Ranges, bounds
 from weft.loops.ir import For, Function, free_names
@@ -209,6 +209,11 @@ def _alone(plan: FoldPlan) -> bool:
     return plan.threads == plan.cluster == 1 and not (plan.shared or plan.chunks or plan.resident or plan.longer)
 
 
+def _vary(axes: Iterable[Axis], ranges: Ranges) -> bool:
+    """Whether the points of some axes differ from iteration to iteration of the loops around, whose variables have ranges."""
+    return any(free_names(e) & ranges.keys() for a in axes for e in (a.start, a.stop))
+
+
 def _plan_scan(where: Where, nest: int, facts: Facts, names: Mapping[str, int]) -> tuple[ScanPlan, Extents] | None:
     """The plan of scans; None where their rows differ from iteration to iteration of the loops around."""
     scans, ranges = where.analysis.lowered[nest].scans, where.ranges
@@ -224,7 +229,7 @@ def _plan_states(
 ) -> tuple[StatePlan, StateExtents] | None:
     """The plan of scans of many states; None where their points differ from iteration to iteration of the loops around."""
     states, ranges = where.analysis.lowered[nest].states, where.ranges
-    if states is None or any(free_names(e) & ranges.keys() for a in states.axes.values() for e in (a.start, a.stop)):
+    if states is None or _vary(states.axes.values(), ranges):
         return None
     known = {**names, **{v: low for v, (low, _) in ranges.items()}}
     return plan_states(where.analysis.function, states, facts, known, where.machine)
@@ -253,7 +258,7 @@ def _plan_recurrences(
 ) -> tuple[RecurrencePlan, RecurrenceExtents] | None:
     """The plan of recurrences; None where their rows differ from iteration to iteration of the loops around."""
     found = where.analysis.lowered[nest].recurrences
-    if found is None or any(free_names(e) & where.ranges.keys() for a in found.axes.values() for e in (a.start, a.stop)):
+    if found is None or _vary(found.axes.values(), where.ranges):
         return None
     return plan_recurrences(where.analysis.function, found, names, where.machine)
 
@@ -263,7 +268,7 @@ def _plan_outer(where: Where, nest: int, facts: Facts, names: Mapping[str, int])
     around.
     """
     outer = where.analysis.lowered[nest].outer
-    if outer is None or any(free_names(e) & where.ranges.keys() for a in outer.found.axes.values() for e in (a.start, a.stop)):
+    if outer is None or _vary(outer.found.axes.values(), where.ranges):
         return None
     return plan_outer_states(where.analysis.function, outer, facts, names, where.machine)
 
@@ -277,7 +282,7 @@ def _plan_joins(
     ranges: Ranges,
 ) -> tuple[JoinPlan, tuple[Meeting, ...]] | None:
     """The plan of joins; None where the points of an axis differ from iteration to iteration of the loops around."""
-    if joins is None or any(free_names(e) & ranges.keys() for a in joins.axes.values() for e in (a.start, a.stop)):
+    if joins is None or _vary(joins.axes.values(), ranges):
         return None
     return plan_joins(function, joins, facts, arrays, names)
 
@@ -289,7 +294,7 @@ def _plan_folds(
     function, ranges, machine, leaning = where.analysis.function, where.ranges, where.machine, where.leaning
     corners = itertools.product(*(dict.fromkeys(ranges[v]) for v in ranges))
     ends = [{**names, **dict(zip(ranges, corner, strict=True))} for corner in itertools.islice(corners, _MOST_CORNERS)]
-    if not any(free_names(e) & ranges.keys() for a in sweeps.axes.values() for e in (a.start, a.stop)):
+    if not _vary(sweeps.axes.values(), ranges):
         return plan_folds(function, sweeps, facts, ends[0], machine, leaning, arrays)
     plans = [p for at in ends if (p := plan_folds(function, sweeps, facts, at, machine, leaning)) is not None]
     if not plans:
@@ -319,7 +324,7 @@ def _plan_products(
     where: Where, sweeps: Sweeps, facts: Facts, arrays: Mapping[str, Geometry], names: Mapping[str, int]
 ) -> tuple[ProductPlan, Extents] | None:
     """The plan of products; None where their axes differ from iteration to iteration of the loops around."""
-    if any(free_names(e) & where.ranges.keys() for a in sweeps.axes.values() for e in (a.start, a.stop)):
+    if _vary(sweeps.axes.values(), where.ranges):
         return None
     return plan_products(where.analysis.function, sweeps, facts, names, where.machine, arrays)
 
@@ -328,7 +333,7 @@ def _plan_chain(
     where: Where, chain: Chain | None, facts: Facts, arrays: Mapping[str, Geometry], names: Mapping[str, int]
 ) -> tuple[Chain, ChainPlan, int] | None:
     """The plan of chained products; None where their axes differ from iteration to iteration of the loops around."""
-    if chain is None or any(free_names(e) & where.ranges.keys() for a in chain.axes.values() for e in (a.start, a.stop)):
+    if chain is None or _vary(chain.axes.values(), where.ranges):
         return None
     found = plan_chain(where.analysis.function, chain, facts, names, where.machine, arrays, where.leaning)
     return None if found is None else (found[0].arranged(chain), *found)

@@ -9,7 +9,7 @@ from weft.layout.compose import compose
 from weft.layout.errors import LayoutError
 from weft.layout.layout import Layout, concatenate
 from weft.layout.swizzle import Kind, behind
-from weft.layout.tilers import as_tiler, by_mode
+from weft.layout.tilers import as_tiler, by_mode, unzip
 
 
 def logical_divide(layout: Kind, tiler: Any, *, partial: bool = False) -> Kind:
@@ -71,19 +71,4 @@ def _logical(layout: Layout, tiler: Any, partial: bool) -> Layout:
 
 
 def _zipped(layout: Layout, tiler: Any, partial: bool) -> tuple[Layout, Layout]:
-    return _unzip(_logical(layout, tiler, partial), tiler)
-
-
-def _unzip(divided: Layout, tiler: Any) -> tuple[Layout, Layout]:
-    if not isinstance(tiler, (tuple, list)):
-        return divided[0], divided[1]
-    tiles: list[Layout] = []
-    rests: list[Layout] = []
-    for mode, t in zip(divided, tiler, strict=False):
-        if t is None:
-            rests.append(mode)
-        else:
-            tile, rest = _unzip(mode, t)
-            tiles.append(tile)
-            rests.append(rest)
-    return concatenate(*tiles), concatenate(*rests, *list(divided)[len(tiler) :])
+    return unzip(_logical(layout, tiler, partial), tiler, 1)

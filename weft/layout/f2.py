@@ -55,16 +55,8 @@ def contains(space: Iterable[int], vector: int) -> bool:
 
 def combination(vectors: Sequence[int], target: int) -> int | None:
     """A mask of vectors whose sum is the target, or None if there is none. Earlier vectors are preferred."""
-    basis: list[tuple[int, int]] = []
-    for k, v in enumerate(vectors):
-        mask = 1 << k
-        for e, m in basis:
-            if v ^ e < v:
-                v, mask = v ^ e, mask ^ m
-        if v:
-            basis.append((v, mask))
     chosen = 0
-    for e, m in sorted(basis, reverse=True):
+    for e, m in sorted(_eliminated(vectors)[0], reverse=True):
         if target ^ e < target:
             target, chosen = target ^ e, chosen ^ m
     return None if target else chosen
@@ -72,6 +64,11 @@ def combination(vectors: Sequence[int], target: int) -> int | None:
 
 def kernel(vectors: Sequence[int]) -> list[int]:
     """A basis of the masks of vectors whose sum is zero."""
+    return _eliminated(vectors)[1]
+
+
+def _eliminated(vectors: Sequence[int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """A basis of the space of vectors, each with the mask of those whose sum it is; the masks of those whose sum is zero."""
     basis: list[tuple[int, int]] = []
     null = []
     for k, v in enumerate(vectors):
@@ -83,7 +80,7 @@ def kernel(vectors: Sequence[int]) -> list[int]:
             basis.append((v, mask))
         else:
             null.append(mask)
-    return null
+    return basis, null
 
 
 def intersection(a: Iterable[int], b: Iterable[int]) -> list[int]:

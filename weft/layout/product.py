@@ -10,7 +10,7 @@ from weft.layout.errors import LayoutError
 from weft.layout.layout import Layout, concatenate
 from weft.layout.predicates import collision, is_injective
 from weft.layout.swizzle import Kind, behind
-from weft.layout.tilers import as_tiler, by_mode
+from weft.layout.tilers import as_tiler, by_mode, unzip
 from weft.layout.tuples import show
 
 
@@ -84,22 +84,7 @@ def _by_mode(block: Layout, tilers: tuple[Any, ...]) -> Layout:
 
 
 def _zipped(block: Layout, tiler: Any) -> tuple[Layout, Layout]:
-    return _unzip(_logical(block, tiler), tiler)
-
-
-def _unzip(product: Layout, tiler: Any) -> tuple[Layout, Layout]:
-    if not isinstance(tiler, (tuple, list)):
-        return product[0], product[1]
-    parts: list[Layout] = []
-    copies: list[Layout] = []
-    for mode, t in zip(product, tiler, strict=False):
-        if t is None:
-            parts.append(mode)
-        else:
-            part, copy = _unzip(mode, t)
-            parts.append(part)
-            copies.append(copy)
-    return concatenate(*parts, *list(product)[len(tiler) :]), concatenate(*copies)
+    return unzip(_logical(block, tiler), tiler, 0)
 
 
 def _interleaved(block: Layout, tiler: Any, *, raked: bool) -> Layout:

@@ -44,3 +44,18 @@ def by_mode(layout: Layout, tilers: tuple[Any, ...], operation: Callable[[Layout
         else:
             cut.append(operation(mode, tiler))
     return concatenate(*cut, *modes[len(tilers) :])
+
+
+def unzip(layout: Layout, tiler: Any, whole: int) -> tuple[Layout, Layout]:
+    """The first parts, and the second ones, of modes that tilers made two of. whole: among which modes without a tiler are."""
+    if not isinstance(tiler, (tuple, list)):
+        return layout[0], layout[1]
+    parts: tuple[list[Layout], list[Layout]] = [], []
+    for mode, t in zip(layout, tiler, strict=False):
+        if t is None:
+            parts[whole].append(mode)
+        else:
+            for part, own in zip(parts, unzip(mode, t, whole), strict=True):
+                part.append(own)
+    parts[whole].extend(list(layout)[len(tiler) :])
+    return concatenate(*parts[0]), concatenate(*parts[1])

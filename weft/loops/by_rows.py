@@ -24,7 +24,7 @@ from weft.loops.accumulate import (
     sites_of,
 )
 from weft.loops.extents import expanded, expanded_index, extents
-from weft.loops.ir import Expr, For, Function, Load, Ref, Stmt, free_arrays, free_names, substitute, walk, walk_expr
+from weft.loops.ir import Expr, For, Function, Load, Ref, Stmt, free_arrays, free_names, name_of, substitute, walk, walk_expr
 from weft.loops.names import Names
 from weft.loops.simplify import number, own_exprs
 from weft.loops.types import INT64
@@ -51,9 +51,7 @@ def by_rows(function: Function, targets: tuple[str, ...], names: Names) -> tuple
         index = tuple(substitute(in_full(site, i), renamed) for i in site.store.index)
         nest: Stmt = accumulate_into(site.store.array, index, value, site.store)
         for f in reversed(kept):
-            var = renamed[f.var]
-            assert isinstance(var, Ref)
-            nest = replace(ascending_loop(f, renamed), var=var.name, body=(nest,))
+            nest = replace(ascending_loop(f, renamed), var=name_of(renamed[f.var]), body=(nest,))
         edit.after.setdefault(id(site.path[0].stmt), []).append(nest)
     return replace(function, body=edit.apply(function.body), arrays=tuple(arrays)), tuple(made)
 

@@ -636,6 +636,12 @@ def free_names(expr: Expr) -> frozenset[str]:
     return _remembered(expr, "_names", lambda e: e.name if isinstance(e, Ref) else None)
 
 
+def name_of(variable: Expr) -> str:
+    """The name that an expression is; for those that are known to be names."""
+    assert isinstance(variable, Ref)
+    return variable.name
+
+
 def free_names_of(exprs: Iterable[Expr]) -> set[str]:
     return {name for e in exprs for name in free_names(e)}
 

@@ -48,6 +48,7 @@ from weft.loops.ir import (
     Scalar,
     Stmt,
     free_names,
+    name_of,
     substitute,
     walk_expr,
 )
@@ -183,9 +184,7 @@ def _phases(
         outside = [Op("lt", (known[var], extent), BOOL) for var, extent in _ends(function, own, site, windows)]
         body = (If(all_of(outside), tuple(again[0]), (), ()),) if outside else tuple(again[0])
         for f in reversed(site.loops):
-            var = known[f.var]
-            assert isinstance(var, Ref)
-            body = (replace(ascending_loop(f, {}), var=var.name, body=body),)
+            body = (replace(ascending_loop(f, {}), var=name_of(known[f.var]), body=body),)
         return body
 
     made = nest(closure, known, phases.name, tuple(e for i in index for e in i))
@@ -246,8 +245,7 @@ def _read(target: Array, at: list[Expr], value: Load, asked: list[Expr], names: 
         accumulate_into(target.name, tuple(at), Ref(part, value.type)),
     )
     for e, extent in zip(reversed(at), reversed(target.shape), strict=True):
-        assert isinstance(e, Ref)
-        body = (For(e.name, ZERO, extent, 1, (), body),)
+        body = (For(name_of(e), ZERO, extent, 1, (), body),)
     return body
 
 

@@ -38,6 +38,7 @@ from weft.loops.ir import (
     free_arrays,
     free_names,
     has_check,
+    name_of,
     statement_exprs,
     substitute,
     walk,
@@ -252,13 +253,13 @@ class _Nest:
                     assert isinstance(last, For)
                     pairs = zip(last.carries, carries, strict=True)
                     body = (replace(last, carries=tuple(replace(c, init=Ref(o.name, INT64)) for c, o in pairs)),)
-                body = (replace(loop, var=_name(fresh[loop.var]), carries=carries, body=body),)
+                body = (replace(loop, var=name_of(fresh[loop.var]), carries=carries, body=body),)
                 values = [Ref(result, INT64) for _, result in names]
             stores = tuple(
                 Store(t.array.name, tuple(substitute(i, fresh) for i in t.index), v)
                 for t, v in zip((least, most), values, strict=True)
             )
-            nests.append((replace(outer, var=_name(fresh[outer.var]), body=(*body, *stores)),))
+            nests.append((replace(outer, var=name_of(fresh[outer.var]), body=(*body, *stores)),))
             found.append((k, least, most))
         return nests, found
 
@@ -273,7 +274,7 @@ class _Nest:
                 if t.over == over
             )
             for f in reversed(over):
-                made = (replace(f, var=_name(fresh[f.var]), body=made),)
+                made = (replace(f, var=name_of(fresh[f.var]), body=made),)
             nests.append(made)
         return nests
 
@@ -297,7 +298,7 @@ class _Nest:
         for k, loop in reversed([*enumerate(over)]):
             (name, result), first = carried[k], ZERO if k == 0 else Ref(carried[k - 1][0], INT64)
             last = answer if made else Op("max", (Ref(name, INT64), answer), INT64)
-            made = (replace(loop, var=_name(fresh[loop.var]), carries=(Carry(name, first, last, result),), body=made),)
+            made = (replace(loop, var=name_of(fresh[loop.var]), carries=(Carry(name, first, last, result),), body=made),)
             answer = Ref(result, INT64)
         return (*made, Store(flags.name, (Const(kind, INT64),), less(ZERO, answer), self.store.location))
 
@@ -311,7 +312,7 @@ class _Nest:
                 own = known[axis.loop.var]
                 ranged = axis.low is not None
                 start, stop = (ZERO, extent) if ranged else (axis.loop.start, axis.loop.stop)
-                over.append(For(_name(own), start, stop, 1, (), (), location=axis.loop.location))
+                over.append(For(name_of(own), start, stop, 1, (), (), location=axis.loop.location))
                 if axis.low is not None and axis.high is not None:
                     conditions += [Op("le", (told[axis.low].load, own), BOOL), less(own, told[axis.high].load)]
             else:
@@ -348,7 +349,7 @@ class _Nest:
                 value = Ref(merge.name, type_)
             first = number(0, type_) if k == 0 else Ref(sums[k - 1][0], type_)
             carry = Carry(sums[k][0], first, value, sums[k][1])
-            statements = (replace(loop, var=_name(known[loop.var]), carries=(carry,), body=statements),)
+            statements = (replace(loop, var=name_of(known[loop.var]), carries=(carry,), body=statements),)
             value = Ref(sums[k][1], type_)
         store = accumulate_into(self.store.array, tuple(index), value, self.store)
         body: tuple[Stmt, ...] = (If(still, (*statements, store), (), (), self.store.location),)
@@ -412,8 +413,3 @@ def _used(lets: tuple[Stmt, ...], value: Expr) -> tuple[Stmt, ...]:
             used |= free_names(s.value)
             kept.append(s)
     return tuple(reversed(kept))
-
-
-def _name(variable: Expr) -> str:
-    assert isinstance(variable, Ref)
-    return variable.name

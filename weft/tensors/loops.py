@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from weft.loops.names import fresh
 from weft.tensors.elements import At, Fold, Form, Index, Lowered, Operand, Point, Terms, Text, along, array, broadcast, form_of
 from weft.tensors.ir import GRID, LOOP, Block, Dim, Graph, Node
 from weft.tensors.operators import ELEMENTWISE, opmath
@@ -86,9 +87,9 @@ class _Program:
         self.uses = self._uses(flat, outputs)
         sizes = {d.size for n in graph.inputs for d in n.dims if isinstance(d.size, str)}
         self.taken = {graph.name, *sizes, *(n.name for n in graph.inputs), *self.nodes}
-        self.axes = {axis: self._fresh(f"b{axis}") for axis in GRID} | {LOOP: self._fresh("t")}
+        self.axes = {axis: fresh(f"b{axis}", self.taken) for axis in GRID} | {LOOP: fresh("t", self.taken)}
         letters = [c for c in _LETTERS if c not in self.taken]
-        self.total = self._fresh("total")
+        self.total = fresh("total", self.taken)
         self.letters = letters + [f"i{k}" for k in range(32) if f"i{k}" not in self.taken]
         self.device = f"{graph.inputs[0].name}.device"
         self.lines += self._sizes()
@@ -99,13 +100,6 @@ class _Program:
         parameters = ", ".join(n.name for n in graph.inputs)
         body = [*self.lines, f"return {', '.join(results)}"]
         return "\n".join([f"def {graph.name}({parameters}):", *(_INDENT + line for line in body)]) + "\n"
-
-    def _fresh(self, name: str) -> str:
-        known, number = name, 1
-        while known in self.taken:
-            known, number = f"{name}_{number}", number + 1
-        self.taken.add(known)
-        return known
 
     def _uses(self, flat: Sequence[_Flat], outputs: Sequence[str]) -> dict[str, int]:
         """How often each value is read: what others are parts of, as often as these."""
@@ -363,7 +357,7 @@ class _Program:
     def _rms_norm(self, node: Node, block: Block | None) -> None:
         x = self._array_of(node.inputs[0])
         terms = replace(along(x, len(x.dims) - 1, 1), part="square")
-        root = replace(node, name=self._fresh(f"{node.name}_rms"), dims=(*node.dims[:-1], Dim(1)))
+        root = replace(node, name=fresh(f"{node.name}_rms", self.taken), dims=(*node.dims[:-1], Dim(1)))
         eps = node.attribute("eps")
         assert isinstance(eps, float)
         below = self._stored(root, block, self._folded(root, block, terms, "sum", True, eps, inverse=True))
@@ -464,7 +458,7 @@ class _Program:
     def _returned(self, name: str, number: int) -> str:
         """The name of an array that the function returns."""
         node, value = self.nodes[name].node, self.values[name]
-        result = self._fresh("result" if len(self.graph.outputs) == 1 else f"result_{number}")
+        result = fresh("result" if len(self.graph.outputs) == 1 else f"result_{number}", self.taken)
         self._create(result, [str(d.size) for d in node.dims], node.dtype)
         nest = _Nest(self, None)
         form = Form((), (True,) * len(node.dims))

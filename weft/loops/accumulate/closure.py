@@ -24,6 +24,7 @@ from weft.loops.ir import (
     Store,
     bound_names,
     free_names,
+    name_of,
     substitute,
     walk,
     walk_expr,
@@ -242,9 +243,8 @@ def as_it_stands(function: Function, site: Site, settled: Settled, names: Names)
         return None
     body, _ = closure.repeat(known, names, lambda value: accumulate_into(site.store.array, index, value, site.store))
     for f in reversed(site.loops):
-        start, stop, var = substitute(f.start, known), substitute(f.stop, known), known[f.var]
-        assert isinstance(var, Ref)
-        body = [replace(f, var=var.name, start=start, stop=stop, carries=(), body=tuple(body))]
+        start, stop = substitute(f.start, known), substitute(f.stop, known)
+        body = [replace(f, var=name_of(known[f.var]), start=start, stop=stop, carries=(), body=tuple(body))]
     return tuple(body)
 
 

@@ -29,6 +29,7 @@ from weft.loops.ir import (
     Store,
     free_arrays,
     free_names,
+    name_of,
     operands,
     substitute,
 )
@@ -218,7 +219,7 @@ def _gathering(function: Function, one: _Spanned, names: Names, edit: Edit, arra
     here: list[Expr] = []
     windows = [f for _, _, places in one.functions.values() for f in places]
     known: dict[str, Expr] = {f.var: Ref(names.fresh(f.var), INT64) for f in windows}
-    within = [replace(f, var=_name_of(known[f.var]), carries=(), body=()) for f in windows]
+    within = [replace(f, var=name_of(known[f.var]), carries=(), body=()) for f in windows]
     for axis, extent in enumerate(shape):
         loop, *function_of = one.functions.get(axis) or (one.plain[axis],)
         places = [known[f.var] for f in one.functions[axis][2]] if function_of else []
@@ -258,8 +259,3 @@ def _gathering(function: Function, one: _Spanned, names: Names, edit: Edit, arra
     for loop in reversed(over):
         body = (replace(loop, body=body),)
     return body[0]
-
-
-def _name_of(variable: Expr) -> str:
-    assert isinstance(variable, Ref)
-    return variable.name

@@ -28,6 +28,7 @@ from weft.loops.ir import (
     Store,
     bound_names,
     loaded_arrays,
+    name_of,
     operands,
     substitute,
     with_operands,
@@ -58,12 +59,7 @@ class Values:
         self.location: Location | None = None  # of the statement that is looked at
 
     def _within(self, array: Array, scope: Scope) -> tuple[str, ...]:
-        out = []
-        for v in array.within:
-            ref = scope.names[v]
-            assert isinstance(ref, Ref)
-            out.append(ref.name)
-        return tuple(out)
+        return tuple(name_of(scope.names[v]) for v in array.within)
 
     def _copy_array(self, name: str, scope: Scope) -> str:
         """A local array with the life of an array of the function."""

@@ -28,6 +28,7 @@ from weft.loops.ir import (
     Stmt,
     free_names,
     map_statement,
+    name_of,
     substitute,
     unchecked,
 )
@@ -80,7 +81,7 @@ def _in_rounds(function: Function, loop: For, own: Digits) -> Rewriting | None:
     known = {e: substitute(by, fresh) for e, by in own.named} | {Ref(loop.var, INT64): substitute(own.value, fresh)}
     body = _rewritten(loop.body, known)
     outer, *inner = (
-        replace(f, var=_name(fresh[f.var]), stop=substitute(f.stop, fresh), location=loop.location) for f in own.loops
+        replace(f, var=name_of(fresh[f.var]), stop=substitute(f.stop, fresh), location=loop.location) for f in own.loops
     )
     scalars: tuple[Scalar, ...] = ()
     rest: tuple[Stmt, ...] = ()
@@ -122,8 +123,3 @@ def _rewritten(body: tuple[Stmt, ...], known: dict[Expr, Expr]) -> tuple[Stmt, .
 
 def _plus(e: Expr, by: int) -> Expr:
     return fold(Op("add", (e, Const(by, INT64)), INT64))
-
-
-def _name(ref: Expr) -> str:
-    assert isinstance(ref, Ref)
-    return ref.name

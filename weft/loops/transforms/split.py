@@ -29,6 +29,7 @@ from weft.loops.ir import (
     Store,
     free_names,
     map_statement,
+    name_of,
     rewrite,
     substitute,
     substitute_statements,
@@ -155,13 +156,8 @@ class _Parts:
         self.combined.append(each(together))
         return _in_array(body, array, other)
 
-    @staticmethod
-    def _name(e: Expr) -> str:
-        assert isinstance(e, Ref)
-        return e.name
-
     def _carry(self, c: Carry, start: Expr) -> None:
-        name, result = self._name(self.inside[c.name]), self._name(self.part[c.name])
+        name, result = name_of(self.inside[c.name]), name_of(self.part[c.name])
         self.inner.append(Carry(name, start, substitute(c.next, self.inside), result))
 
     def _let(self, c: Carry, value: Expr) -> None:
