@@ -12,12 +12,13 @@ import torch
 import weft
 from tests import fuzz_gradients
 from weft.language import TensorType, infer_types, parse
-from weft.loops import analyze, polyhedra
+from weft.loops import analyze
 from weft.loops.adjoint import adjoint
 from weft.loops.analyze import requirements, schedule
 from weft.loops.automatic.guards import guarded
 from weft.loops.ir import statement_exprs, walk, walk_expr
-from weft.loops.polyhedra import Search, SearchOver
+from weft.loops.polyhedra import Search, SearchOver, systems
+from weft.loops.polyhedra import patience as patience_of_isl
 from weft.loops.types import SCALAR_TYPES
 
 _HEAD = "def program(x, y):\n    h = 0.0\n    g = 1.0\n    k = 0\n    n = x.shape[0]\n    for i in range(n):\n"
@@ -96,10 +97,10 @@ def test_questions_that_are_given_up_make_kernels_slow_and_not_wrong(monkeypatch
     want = blur(x, mask)
     kernels = []
     for patience in (1, 30, 300, 200_000):
-        monkeypatch.setattr(polyhedra, "_PATIENCE", patience)
+        monkeypatch.setattr(patience_of_isl, "_PATIENCE", patience)
         monkeypatch.setenv("WEFT_CACHE", "")
-        polyhedra._set.cache_clear()
-        polyhedra._points.cache_clear()
+        systems.set_of.cache_clear()
+        systems._points.cache_clear()
         function = parse(blur, infer_types(blur))
         kernels.append({v.var: v.kind for v in schedule(function).loops})
         torch.testing.assert_close(weft.kernel(blur)(x, mask), want)
