@@ -106,8 +106,6 @@ def test_imports_are_absolute() -> None:
 MUTUAL = (
     {"weft.layout.layout", "weft.layout.slicing", "weft.layout.swizzle"},  # a slice of a layout is one behind an offset
     {"weft.pytorch.executable", "weft.pytorch.gradients", "weft.pytorch.operator"},  # a gradient runs, too
-    # what a kernel tells of itself has modules of its own
-    {f"weft.pytorch.{name}" for name in ("kernel", "check", "inspection", "reference", "tuning")},
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,20 +16,18 @@ from weft.errors import NotDifferentiable, TypeMismatch
 from weft.pytorch.call import argument_types, plain, wraps_for
 from weft.pytorch.deviations import deviations
 from weft.pytorch.executable import adjoint_of
+from weft.pytorch.inspected import Inspected
 from weft.pytorch.inspection import complete
 from weft.pytorch.reference import RERUNS, UNITS, compare, reference, reference_gradients, rounded, rounding, wide
 from weft.pytorch.simulated import Ran, simulate_call, span
 from weft.pytorch.specs import TensorSpec, make_arguments, parse
 from weft.runtime import include
 
-if TYPE_CHECKING:
-    from weft.pytorch.kernel import Kernel
-
 _ALIGNMENT = 64  # of PyTorch's CPU memory; a kernel may rely on 32 bytes
 
 
 def check_call(
-    kernel: Kernel,
+    kernel: Inspected,
     args: Sequence[Any],
     *,
     seeds: int,
@@ -134,7 +132,7 @@ def in_memory(value: Any, device: str = "cpu") -> Any:
     return memory.as_strided(source.shape, source.stride(), past)
 
 
-def _wanted(kernel: Kernel, names: Sequence[str], values: Sequence[Any]) -> tuple[str, ...]:
+def _wanted(kernel: Inspected, names: Sequence[str], values: Sequence[Any]) -> tuple[str, ...]:
     """The arguments whose gradients are checked: those that require one, or all of a float dtype where none does."""
     if kernel.signature.written:
         raise NotDifferentiable(

@@ -16,13 +16,13 @@ from weft.loops.ir import Function
 from weft.plan.facts import Geometry
 from weft.plan.machine import Machine
 from weft.pytorch.call import analysis_for, call_types, check, geometries, repeated
+from weft.pytorch.inspected import Inspected
 from weft.pytorch.machines import machine_for
 from weft.pytorch.specs import TensorSpec, parse
 from weft.runtime import nvrtc
 
 if TYPE_CHECKING:
     from weft.explain import Explanation
-    from weft.pytorch.kernel import Kernel
 
 ARCHITECTURES = ("cpu", *nvrtc.ARCHITECTURES)
 
@@ -51,7 +51,7 @@ class Examined:
         return laid_out(self.analysis, self.arrays, self.names, machine)
 
 
-def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
+def examine(kernel: Inspected, args: Sequence[Any]) -> Examined:
     """Analyse a kernel for arguments: tensors, specs (`TensorSpec` or text), numbers; none: the kernel's example."""
     args = complete(kernel, args)
     stand_ins = tuple(stand_in(a) for a in args)
@@ -62,7 +62,7 @@ def examine(kernel: Kernel, args: Sequence[Any]) -> Examined:
     return Examined(analysis, bound.names, geometries(analysis, bound, aligned=True), written)
 
 
-def complete(kernel: Kernel, args: Sequence[Any]) -> tuple[Any, ...]:
+def complete(kernel: Inspected, args: Sequence[Any]) -> tuple[Any, ...]:
     """All the arguments of a kernel: those given and its defaults, or its example where none are given.
 
     Raises TypeMismatch.
@@ -83,7 +83,7 @@ def complete(kernel: Kernel, args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def explain(
-    kernel: Kernel,
+    kernel: Inspected,
     args: Sequence[Any],
     format: str,
     detail: bool,
@@ -142,7 +142,7 @@ def sources(examined: Examined, arch: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(out))  # nests may be launched by one text
 
 
-def source(kernel: Kernel, args: Sequence[Any], arch: str | None) -> str:
+def source(kernel: Inspected, args: Sequence[Any], arch: str | None) -> str:
     """The generated code of all the kernels of a call, as one text."""
     texts = [text for _, text in sources(examine(kernel, args), arch or default_arch())]
     return "\n".join(texts)
@@ -160,7 +160,7 @@ class Resources:
     shared: int
 
 
-def resources(kernel: Kernel, args: Sequence[Any], arch: str | None) -> tuple[Resources, ...]:
+def resources(kernel: Inspected, args: Sequence[Any], arch: str | None) -> tuple[Resources, ...]:
     chosen = arch or default_arch()
     if chosen == "cpu":
         raise TypeMismatch("registers are counted for CUDA architectures", remedy='pass arch="sm_90a", or another one')

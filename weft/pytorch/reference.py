@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -20,11 +20,9 @@ from weft.loops.ir import For, Function, Stmt, bodies, walk
 from weft.loops.python import python
 from weft.loops.types import SCALAR_TYPES
 from weft.pytorch.call import argument_types, as_pairs, bind
+from weft.pytorch.inspected import Inspected
 from weft.pytorch.simulated import still_unwritten
 from weft.pytorch.stores import StoresRound, rounds
-
-if TYPE_CHECKING:
-    from weft.pytorch.kernel import Kernel
 
 # Iterations of the innermost loops that the plain Python is asked for: a few seconds of it. Its gradient goes through
 # autograd, whose graph has a node a statement and whose backward copies the result at each.
@@ -102,7 +100,7 @@ class Rounding:
     loops: bool
 
 
-def rounding(kernel: Kernel, args: Sequence[Any]) -> Rounding | None:
+def rounding(kernel: Inspected, args: Sequence[Any]) -> Rounding | None:
     """How the function of a call runs if it reads again what it has stored rounded; args: the call's own."""
     function = kernel.specializable.function(argument_types(kernel.signature, args), False)
     if not rounds(function):
@@ -114,7 +112,7 @@ def rounding(kernel: Kernel, args: Sequence[Any]) -> Rounding | None:
 
 
 def reference(
-    kernel: Kernel, function: Function, args: Sequence[Any], stores: Rounding | None = None
+    kernel: Inspected, function: Function, args: Sequence[Any], stores: Rounding | None = None
 ) -> tuple[dict[str, torch.Tensor], str]:
     """The arrays that a call writes, by name; and in words what computed them. args: as `wide` or `rounded` give them,
     since those that the function writes are written. stores: how they round, where that matters.
@@ -129,7 +127,7 @@ def reference(
 
 
 def reference_gradients(
-    kernel: Kernel,
+    kernel: Inspected,
     function: Function,
     args: Sequence[Any],
     cotangents: Sequence[torch.Tensor],
@@ -198,7 +196,7 @@ class _ElementsCopied(TorchFunctionMode):
 
 
 def _computed_by(
-    kernel: Kernel, function: Function, args: Sequence[Any], most: int, stores: Rounding | None
+    kernel: Inspected, function: Function, args: Sequence[Any], most: int, stores: Rounding | None
 ) -> tuple[Callable[..., Any], str]:
     size = iterations(function, bind(function, args).names)
     if size > most:
@@ -214,7 +212,7 @@ def _computed_by(
     return stores_round, f"the {'loops' if stores.loops else 'plain Python'} in float64, rounding what is stored"
 
 
-def _cpu_kernel(kernel: Kernel, stores: Rounding | None) -> tuple[Callable[..., Any], str]:
+def _cpu_kernel(kernel: Inspected, stores: Rounding | None) -> tuple[Callable[..., Any], str]:
     """weft's kernel for the CPU: in float64, or as it is where its stores must round."""
     if stores is None:
         return kernel.operator, f"{_CPU_KERNEL} in float64"

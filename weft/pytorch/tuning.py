@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from rich.box import SIMPLE_HEAD
@@ -25,14 +25,12 @@ from weft.plan.machine import Machine
 from weft.pytorch.call import analysis_for, argument_types, geometries, plain, prepare, wraps_for
 from weft.pytorch.check import in_memory
 from weft.pytorch.executable import Executable, adjoint_of
+from weft.pytorch.inspected import Inspected
 from weft.pytorch.inspection import complete
 from weft.pytorch.machines import machine_on
 from weft.pytorch.specs import make_arguments, parse
 from weft.runtime import cuda, nvrtc
 from weft.runtime.timing import median_ms, rotations
-
-if TYPE_CHECKING:
-    from weft.pytorch.kernel import Kernel
 
 # A plan is taken in the place of the planner's own where the call takes this part of the time at most: less is noise.
 _WORTH = 0.98
@@ -87,7 +85,7 @@ class Tuning:
 
 
 def tune_call(
-    kernel: Kernel, args: Sequence[Any], *, gradients: bool, seconds: float, progress: bool
+    kernel: Inspected, args: Sequence[Any], *, gradients: bool, seconds: float, progress: bool
 ) -> Tuning:
     """Measure the plans of a call; see `Kernel.tune`."""
     if not torch.cuda.is_available():
@@ -110,7 +108,7 @@ def tune_call(
     return Tuning(calls)
 
 
-def _gradient(kernel: Kernel, names: Sequence[str], values: tuple[Any, ...]) -> tuple[str, Executable, tuple[Any, ...]]:
+def _gradient(kernel: Inspected, names: Sequence[str], values: tuple[Any, ...]) -> tuple[str, Executable, tuple[Any, ...]]:
     """The gradients of all arguments of a float type, for random gradients of the results."""
     if kernel.signature.written:
         raise NotDifferentiable(
