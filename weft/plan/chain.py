@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -161,6 +161,58 @@ class ChainPlan:
         return (REGISTERS_ASKING if self.asking else REGISTERS_TAKING if taking else REGISTERS)[self.warpgroups]
 
 
+@dataclass(frozen=True)
+class _Cycles:
+    """What plans of a call cost. columns_of_tiles: of some tiles of so many rows, as `columns_of_tiles` tells it."""
+
+    chain: Chain
+    machine: Machine
+    batch: int
+    rows: int
+    columns: int
+    together: int
+    columns_of_tiles: Callable[[int], list[int]]
+
+    def of_turn(self, plan: ChainPlan) -> float:
+        chain = self.chain
+        own_rows, own_lanes, turn = plan.sums.tile
+        products: float = plan.scores.tile[2] * len(chain.scores.folds) + own_lanes * len(chain.sums.folds)
+        if len(chain.scores.folds) > 1:  # of few columns, a left operand in shared memory is read as long as it is multiplied
+            products += plan.scores.tile[2] * len(chain.scores.folds) * max(0.0, 32 / turn - 0.5)
+        if several(chain):
+            each = TURN_CYCLES_OF_SEVERAL + own_rows * turn * (
+                SCORE_CYCLES_OF_SEVERAL[plan.warpgroups] + products * PRODUCT_CYCLES
+            )
+            return each + chain.bounded * BOUNDED_CYCLES * plan.warpgroups + (not plan.overlapped) * ALONE_CYCLES
+        each = TURN_CYCLES + own_rows * turn * (SCORE_CYCLES[plan.warpgroups] + products * PRODUCT_CYCLES)
+        return each + chain.bounded * BOUNDED_TURN_CYCLES * (plan.warpgroups - 1)
+
+    def of_call(self, plan: ChainPlan, each: float, memory: int) -> float:
+        """each: of a turn; memory: bytes that it brings and no other block does."""
+        chain, machine, rows, columns = self.chain, self.machine, self.rows, self.columns
+        parts, (own_rows, own_lanes, turn) = plan.parts, plan.sums.tile
+        turns: float = -(-columns // turn)
+        if each_tile := self.columns_of_tiles(own_rows):
+            turns = sum(-(-one // turn) for one in each_tile) / len(each_tile)
+        elif chain.start != 0 or chain.stop != 0:  # half of them, and what is left of the last one
+            turns = (columns + own_rows) / 2 / turn + (1 - math.gcd(own_rows, turn) / turn) / 2
+            turns = (columns // 2 + own_rows) / turn + 1 if several(chain) else turns
+        turns = -(-turns // parts) if parts > 1 else turns
+        tile_cycles = TILE_CYCLES + chain.bounded * BOUNDED_TILE_CYCLES * (plan.warpgroups - 1)
+        tile_cycles = TILE_CYCLES_OF_SEVERAL if several(chain) else tile_cycles
+        blocks, running = self.batch * -(-rows // plan.step) * parts, machine.multiprocessors
+        if plan.cluster > 1:
+            running = max(running - GROUPS * (parts - 2), parts) // parts * parts
+        if memory:  # which pairs of multiprocessors share evenly, however many of a pair are busy
+            pairs = max(1, machine.multiprocessors // 2)
+            busy = -(-min(blocks, running) // pairs) * pairs
+            each = max(each * UNSHARED, memory * busy * A_CYCLE / machine.bandwidth)
+        meeting: float = MEETING_CYCLES[plan.meeting]
+        if plan.meeting == "tickets":
+            meeting += min(self.together or rows, own_rows) * own_lanes * 4 * parts / TICKET_BYTES
+        return -(-blocks // running) * (tile_cycles + turns * each) + meeting
+
+
 def plan_chain(
     function: Function,
     chain: Chain,
@@ -185,6 +237,54 @@ def plan_chain(
         return None
     if not machine.bulk or not min(batch, rows, columns, points, lanes) or points > MOST_POINTS or lanes > MOST_LANES:
         return None
+    products = _products(function, chain, facts, extents, arrays)
+    if products is None:
+        return None
+    scores, sums = products
+    together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
+    same = same_tiles(chain, scores, sums, extents)
+    skips = chain.mask is not None and not page and not together  # if no block shares a tile's columns
+    asking = chain.asks_rows or skips
+    whole = ChainPlan(scores, sums, together=together, asking=asking, row=chain.row, page=page, same=same)
+    found = partial(_plans, chain, whole, points, lanes * bool(chain.sums.folds), machine)
+    plans = list(found(SPARE_WORDS if chain.pages else 0)) or list(found(SPARE_WORDS))
+    if not plans or together < 0 or chain.together is not None and not together:
+        return None
+
+    of_tiles = cache(lambda own: columns_of_tiles(chain, names, rows, own))
+    cycles = _Cycles(chain, machine, batch, rows, columns, together, of_tiles)
+    costs = []
+    for plan in plans:
+        each, tiles = cycles.of_turn(plan), batch * -(-rows // plan.step)
+        alone = not several(chain) and bool(together or rows <= plan.sums.tile[0])
+        memory = alone * sum(b.bytes for b in brought(plan, chain) if not b.once)
+        # more than one part where tiles of rows are too few to keep the device busy
+        most = min(-(-columns // plan.sums.tile[2]), MOST_PARTS, MOST_WAVES * machine.multiprocessors // tiles)
+        most = 1 if several(chain) or chain.told_by_rows or leaning.alone or skips and tiles > FEW_TILES else max(1, most)
+        costs.append((cycles.of_call(plan, each, memory), plan))
+        for meeting in leaning.meetings:
+            for parts in range(2, 1 + (min(most, machine.cluster) if meeting == "cluster" else most)):
+                shared = replace(plan, parts=parts, meeting=meeting)
+                costs.append((cycles.of_call(shared, each, memory), shared))
+    _, plan = min(costs, key=lambda cost: cost[0])
+    most = min(-(-columns // plan.sums.tile[2]), machine.cluster if plan.cluster > 1 else MOST_PARTS)
+    plan = replace(plan, parts=leaning.shared_by(plan.parts, most))
+    vector = written_together(chain.sums, facts, plan.sums.run, extents)
+    tiles = -(-rows // plan.step)
+    # blocks stay, and go from tile to tile; where these differ, each takes the next one that nobody has
+    number, alike = batch * tiles * plan.parts, chain.start == chain.stop == 0
+    skips = skips and plan.parts == 1
+    taken = skips or chain.bounded and not chain.pages and plan.parts == 1 and number > machine.multiprocessors
+    stay = (taken or alike) and plan.cluster == 1
+    number = min(number, machine.multiprocessors) if stay else number
+    from_last = last_have_most(chain, names, rows, plan.sums.tile[0])
+    return replace(plan, sums=replace(plan.sums, vector=vector), taken=taken, skips=skips, from_last=from_last), number
+
+
+def _products(
+    function: Function, chain: Chain, facts: Facts, extents: Mapping[str, int], arrays: Mapping[str, Geometry]
+) -> tuple[ProductPlan, ProductPlan] | None:
+    """The plans of both products, as yet without tiles; None where tensor cores do not take them, or no boxes bring them."""
     type_ = exact_type(function, chain.scores, chain.scores.left[0])
     exact = all(exact_type(function, p, o) == type_ for p in (chain.scores, chain.sums) for o in p.operands)
     if type_ is None or not exact or any(f.types[0] != FLOAT32 for f in chain.folds):
@@ -201,81 +301,7 @@ def plan_chain(
                 return None
             if pages is not None and own.staged[k].along_points != (product is chain.scores):  # a page is a part of each line
                 return None
-    together = 0 if chain.together is None else bounds(chain.together, names, {})[0]
-    same = same_tiles(chain, scores, sums, extents)
-    skips = chain.mask is not None and not page and not together  # if no block shares a tile's columns
-    asking = chain.asks_rows or skips
-    whole = ChainPlan(scores, sums, together=together, asking=asking, row=chain.row, page=page, same=same)
-    found = partial(_plans, chain, whole, points, lanes * bool(chain.sums.folds), machine)
-    plans = list(found(SPARE_WORDS if chain.pages else 0)) or list(found(SPARE_WORDS))
-    if not plans or together < 0 or chain.together is not None and not together:
-        return None
-
-    def turn_cycles(plan: ChainPlan) -> float:
-        own_rows, own_lanes, turn = plan.sums.tile
-        products: float = plan.scores.tile[2] * len(chain.scores.folds) + own_lanes * len(chain.sums.folds)
-        if len(chain.scores.folds) > 1:  # of few columns, a left operand in shared memory is read as long as it is multiplied
-            products += plan.scores.tile[2] * len(chain.scores.folds) * max(0.0, 32 / turn - 0.5)
-        if several(chain):
-            each = TURN_CYCLES_OF_SEVERAL + own_rows * turn * (
-                SCORE_CYCLES_OF_SEVERAL[plan.warpgroups] + products * PRODUCT_CYCLES
-            )
-            return each + chain.bounded * BOUNDED_CYCLES * plan.warpgroups + (not plan.overlapped) * ALONE_CYCLES
-        each = TURN_CYCLES + own_rows * turn * (SCORE_CYCLES[plan.warpgroups] + products * PRODUCT_CYCLES)
-        return each + chain.bounded * BOUNDED_TURN_CYCLES * (plan.warpgroups - 1)
-
-    of_tiles = cache(lambda own: columns_of_tiles(chain, names, rows, own))
-
-    def cycles(plan: ChainPlan, each: float, memory: int) -> float:
-        """each: of a turn; memory: bytes that it brings and no other block does."""
-        parts, (own_rows, own_lanes, turn) = plan.parts, plan.sums.tile
-        turns: float = -(-columns // turn)
-        if each_tile := of_tiles(own_rows):
-            turns = sum(-(-one // turn) for one in each_tile) / len(each_tile)
-        elif chain.start != 0 or chain.stop != 0:  # half of them, and what is left of the last one
-            turns = (columns + own_rows) / 2 / turn + (1 - math.gcd(own_rows, turn) / turn) / 2
-            turns = (columns // 2 + own_rows) / turn + 1 if several(chain) else turns
-        turns = -(-turns // parts) if parts > 1 else turns
-        tile_cycles = TILE_CYCLES + chain.bounded * BOUNDED_TILE_CYCLES * (plan.warpgroups - 1)
-        tile_cycles = TILE_CYCLES_OF_SEVERAL if several(chain) else tile_cycles
-        blocks, running = batch * -(-rows // plan.step) * parts, machine.multiprocessors
-        if plan.cluster > 1:
-            running = max(running - GROUPS * (parts - 2), parts) // parts * parts
-        if memory:  # which pairs of multiprocessors share evenly, however many of a pair are busy
-            pairs = max(1, machine.multiprocessors // 2)
-            busy = -(-min(blocks, running) // pairs) * pairs
-            each = max(each * UNSHARED, memory * busy * A_CYCLE / machine.bandwidth)
-        meeting: float = MEETING_CYCLES[plan.meeting]
-        if plan.meeting == "tickets":
-            meeting += min(together or rows, own_rows) * own_lanes * 4 * parts / TICKET_BYTES
-        return -(-blocks // running) * (tile_cycles + turns * each) + meeting
-
-    costs = []
-    for plan in plans:
-        each, tiles = turn_cycles(plan), batch * -(-rows // plan.step)
-        alone = not several(chain) and bool(together or rows <= plan.sums.tile[0])
-        memory = alone * sum(b.bytes for b in brought(plan, chain) if not b.once)
-        # more than one part where tiles of rows are too few to keep the device busy
-        most = min(-(-columns // plan.sums.tile[2]), MOST_PARTS, MOST_WAVES * machine.multiprocessors // tiles)
-        most = 1 if several(chain) or chain.told_by_rows or leaning.alone or skips and tiles > FEW_TILES else max(1, most)
-        costs.append((cycles(plan, each, memory), plan))
-        for meeting in leaning.meetings:
-            for parts in range(2, 1 + (min(most, machine.cluster) if meeting == "cluster" else most)):
-                shared = replace(plan, parts=parts, meeting=meeting)
-                costs.append((cycles(shared, each, memory), shared))
-    _, plan = min(costs, key=lambda cost: cost[0])
-    most = min(-(-columns // plan.sums.tile[2]), machine.cluster if plan.cluster > 1 else MOST_PARTS)
-    plan = replace(plan, parts=leaning.shared_by(plan.parts, most))
-    vector = written_together(chain.sums, facts, plan.sums.run, extents)
-    tiles = -(-rows // plan.step)
-    # blocks stay, and go from tile to tile; where these differ, each takes the next one that nobody has
-    number, alike = batch * tiles * plan.parts, chain.start == chain.stop == 0
-    skips = skips and plan.parts == 1
-    taken = skips or chain.bounded and not chain.pages and plan.parts == 1 and number > machine.multiprocessors
-    stay = (taken or alike) and plan.cluster == 1
-    number = min(number, machine.multiprocessors) if stay else number
-    from_last = last_have_most(chain, names, rows, plan.sums.tile[0])
-    return replace(plan, sums=replace(plan.sums, vector=vector), taken=taken, skips=skips, from_last=from_last), number
+    return scores, sums
 
 
 def _fragments(chain: Chain, extents: Mapping[str, int]) -> int:
