@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weft.loops.accesses import counted_from_end
@@ -135,44 +135,11 @@ def planned(function: Function, site: Site, most: int | None = None) -> Plan | N
     subscripts, by_digits = _by_digits(function, site, fixed)
     counting = counting_loops(site, by_digits)
     loops, parts = {f.var: f for f in counting}, {f.var for d in by_digits for f in d.loops}
-    found: dict[str, tuple[int, int, Affine]] = {}
-    several: dict[str, _Placed] = {}
-    products: dict[str, _Product] = {}
-    for axis, i in enumerate(subscripts):
-        if by_digits and (several_told := _places(function, site, axis, i, counting, fixed)) is not None:
-            own_names = {p.var for p in several_told.places}
-            if own_names & (found.keys() | several.keys()):
-                return None
-            several |= dict.fromkeys(own_names, several_told)
-            continue
-        form = _of_products(i, loops, fixed, products)
-        if form is None:
-            return None
-        own = _telling(function, site, axis, form, counting)
-        rest = Affine.make({n: c for n, c in form.terms if n not in own}, form.constant)
-        if not rest.names <= fixed | loops.keys() | products.keys() or (form.names & loops.keys() and not own):
-            return None
-        if not rest.names.isdisjoint(products):
-            along = function.array(site.store.array).shape[axis]
-            if not own or by_digits or not as_long(function, loops[own[0]], along):
-                return None
-        for var in own:
-            factor = form.coefficient(var)
-            if var in found:
-                return None
-            found[var] = (axis, factor, rest)
-    strided = any(abs(factor) != 1 for _, factor, _ in found.values())
-    if strided and by_digits:
+    told = _told_by_subscripts(function, site, subscripts, by_digits, counting, fixed)
+    if told is None:
         return None
-    if strided and not any(_overlapping(loops, fixed, abs(factor), rest) for _, factor, rest in found.values()):
-        return None
-    windows: dict[str, tuple[str, _Window]] = {}
-    for var, (axis, factor, rest) in [*found.items()]:
-        inside = _window(loops, fixed, axis, var, factor, rest) if factor > 1 else None
-        if inside is not None and inside[0] not in found:
-            place, window = windows[var] = inside
-            del found[var]
-            found[place] = axis, 1, Affine.make({var: factor}, 0) + window.rest
+    found, windows = _with_windows(told.variables, loops, fixed)
+    several, products = told.several, told.products
     prefix = 0
     if not is_product(function, site):
         in_place = (loop.var in found and found[loop.var][1:] == (1, Affine((), 0)) for loop in site.loops[:most])
@@ -246,6 +213,78 @@ def planned(function: Function, site: Site, most: int | None = None) -> Plan | N
     left = tuple(f for f in counting if f.var in parts and f.var not in found and f.var not in several)
     used = tuple(x for x in products.values() if any(x.name in p.rest.names for p in placed))
     return Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, left, used, frozenset(turns))
+
+
+# Which axis of an array a variable tells the place along, by what it is multiplied with, and what is added to that.
+_Place = tuple[int, int, Affine]
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What subscripts tell of loops: each variable by one axis, several by an axis together, products of names in them."""
+
+    variables: dict[str, _Place]
+    several: dict[str, _Placed]
+    products: dict[str, _Product]
+
+
+def _told_by_subscripts(
+    function: Function,
+    site: Site,
+    subscripts: Sequence[Expr],
+    by_digits: tuple[Digits, ...],
+    counting: Sequence[For],
+    fixed: set[str],
+) -> _Told | None:
+    """None where a subscript is of no such form, or a variable is in more than one."""
+    loops = {f.var: f for f in counting}
+    found: dict[str, _Place] = {}
+    several: dict[str, _Placed] = {}
+    products: dict[str, _Product] = {}
+    for axis, i in enumerate(subscripts):
+        if by_digits and (several_told := _places(function, site, axis, i, counting, fixed)) is not None:
+            own_names = {p.var for p in several_told.places}
+            if own_names & (found.keys() | several.keys()):
+                return None
+            several |= dict.fromkeys(own_names, several_told)
+            continue
+        form = _of_products(i, loops, fixed, products)
+        if form is None:
+            return None
+        own = _telling(function, site, axis, form, counting)
+        rest = Affine.make({n: c for n, c in form.terms if n not in own}, form.constant)
+        if not rest.names <= fixed | loops.keys() | products.keys() or (form.names & loops.keys() and not own):
+            return None
+        if not rest.names.isdisjoint(products):
+            along = function.array(site.store.array).shape[axis]
+            if not own or by_digits or not as_long(function, loops[own[0]], along):
+                return None
+        for var in own:
+            factor = form.coefficient(var)
+            if var in found:
+                return None
+            found[var] = (axis, factor, rest)
+    strided = any(abs(factor) != 1 for _, factor, _ in found.values())
+    if strided and by_digits:
+        return None
+    if strided and not any(_overlapping(loops, fixed, abs(factor), rest) for _, factor, rest in found.values()):
+        return None
+    return _Told(found, several, products)
+
+
+def _with_windows(
+    found: dict[str, _Place], loops: Mapping[str, For], fixed: set[str]
+) -> tuple[dict[str, _Place], dict[str, tuple[str, _Window]]]:
+    """The places, where windows a stride apart have those of their first ones; and the windows, by the variables over them."""
+    found = dict(found)
+    windows: dict[str, tuple[str, _Window]] = {}
+    for var, (axis, factor, rest) in [*found.items()]:
+        inside = _window(loops, fixed, axis, var, factor, rest) if factor > 1 else None
+        if inside is not None and inside[0] not in found:
+            place, window = windows[var] = inside
+            del found[var]
+            found[place] = axis, 1, Affine.make({var: factor}, 0) + window.rest
+    return found, windows
 
 
 def _turned(
