@@ -233,7 +233,7 @@ def _told_by_subscripts(
     site: Site,
     subscripts: Sequence[Expr],
     by_digits: tuple[Digits, ...],
-    counting: Sequence[For],
+    counting: list[For],
     fixed: set[str],
 ) -> _Told | None:
     """None where a subscript is of no such form, or a variable is in more than one."""
