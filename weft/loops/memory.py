@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from weft.loops.accesses import Access, collect
 from weft.loops.algebra.counters import distinct
-from weft.loops.ir import Expr, For, Function
+from weft.loops.ir import Expr, Function
 from weft.loops.polyhedra import Polyhedra
-from weft.loops.polynomials import merged_subscripts
 
 
 @dataclass(frozen=True)
@@ -67,27 +66,12 @@ class Memory:
             return False
         common = [x for x, y in zip(a.loops, b.loops, strict=False) if x.var == y.var]
         within = frozenset(self.function.array(a.array).within)
-        for k, f in enumerate(common):
-            if f.var not in within and self._ordered(a, b, common, k) and not distinct(f, a, b):
+        for loop in common:
+            if loop.var not in within and self.polyhedra.earlier(a, b, loop) and not distinct(loop, a, b):
                 return True
         if a.position >= b.position:
             return False
         return not _opposite(a, b) and self.polyhedra.meet(a, b, frozenset(f.var for f in common))
-
-    def _ordered(self, a: Access, b: Access, common: list[For], k: int) -> bool:
-        """The same, in different iterations of the k-th common loop and the same ones of those around it."""
-        outer = {f.var for f in common[:k]}
-        names_a = {f.var: f.var if f.var in outer else f"{f.var}'" for f in a.loops}
-        names_b = {f.var: f.var if f.var in outer else f"{f.var}''" for f in b.loops}
-        system = self.polyhedra.system()
-        system.add_domain(a, names_a)
-        system.add_domain(b, names_b)
-        for i, j in (*zip(a.index, b.index, strict=True), *merged_subscripts(a.index, b.index)):
-            if (same := system.equal(i, j, names_a, names_b)) is not None:
-                system.lines.append(same)
-        loop = common[k]
-        x, y = system.dimensions[names_a[loop.var]], system.dimensions[names_b[loop.var]]
-        return not system.points(f"{x} < {y}" if loop.step > 0 else f"{x} > {y}").is_empty()
 
 
 def _opposite(a: Access, b: Access) -> bool:
