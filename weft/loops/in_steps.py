@@ -21,8 +21,8 @@ from weft.loops.ir import (
     Stmt,
     Store,
     bodies,
+    filtered,
     free_names,
-    map_statement,
     walk,
     walk_expr,
 )
@@ -122,7 +122,7 @@ def _in_steps(function: Function, var: str, array: str, names: Names) -> Functio
         return function  # all steps have it in common
     before = loop.body[: at + 1]
     if any(reaches_all(made, s, loops) for s, loops in _stores(made.body, array) if accumulation(s) is None):
-        before = (*loop.body[:at], *_not_cleared((loop.body[at],), array))
+        before = (*loop.body[:at], *filtered((loop.body[at],), lambda s: not (isinstance(s, Store) and s.array == array)))
     body = replaced(function.body, var, lambda f: (replace(f, body=(*before, *made.body)),))
     return replace(function, body=body, arrays=(*function.arrays, *added))
 
@@ -141,11 +141,6 @@ def _clears(function: Function, stmt: Stmt, array: str) -> bool:
     every = [s for s in walk((stmt,)) if isinstance(s, Store) and s.array == array]
     plain = [(s, loops) for s, loops in _stores((stmt,), array) if is_number(s.value, 0)]
     return len(every) == len(plain) == 1 and reaches_all(function, *plain[0])
-
-
-def _not_cleared(statements: tuple[Stmt, ...], array: str) -> tuple[Stmt, ...]:
-    kept = (s for s in statements if not (isinstance(s, Store) and s.array == array))
-    return tuple(map_statement(s, lambda e: e, lambda body: _not_cleared(body, array)) for s in kept)
 
 
 def _adds_alone(statements: tuple[Stmt, ...], array: str) -> bool:

@@ -741,6 +741,11 @@ def map_statement(
     raise TypeError(stmt)
 
 
+def filtered(statements: Iterable[Stmt], keep: Callable[[Stmt], bool]) -> tuple[Stmt, ...]:
+    """Those statements that are kept, in loops and branches too."""
+    return tuple(map_statement(s, lambda e: e, lambda body: filtered(body, keep)) for s in statements if keep(s))
+
+
 def substitute_statements(statements: tuple[Stmt, ...], names: dict[str, Expr]) -> tuple[Stmt, ...]:
     """Replace free Refs in whole statements (bound names are unique, so nothing is captured)."""
     if not names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from weft.loops.ir import Expr, For, Function, Load, Stmt, Store, bound_names, map_statement, rewrite, walk
+from weft.loops.ir import Expr, For, Function, Load, Stmt, Store, bound_names, free_arrays, map_statement, rewrite, walk
 
 
 @dataclass
@@ -43,14 +43,21 @@ def names_bound_in(statements: Iterable[Stmt]) -> set[str]:
     return bound
 
 
-def rename_array(statements: tuple[Stmt, ...], old: str, new: str) -> tuple[Stmt, ...]:
-    """The statements, which load from and store in another array instead."""
+def rename_array(
+    statements: tuple[Stmt, ...], old: str, new: str, places: tuple[Expr, ...] = ()
+) -> tuple[Stmt, ...]:
+    """The statements, which load from and store in another array instead, at these subscripts before their own."""
 
     def expr(e: Expr) -> Expr:
-        return rewrite(e, lambda x: replace(x, array=new) if isinstance(x, Load) and x.array == old else None)
+        def rule(x: Expr) -> Expr | None:
+            return replace(x, array=new, index=(*places, *x.index)) if isinstance(x, Load) and x.array == old else None
 
-    def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        mapped = (map_statement(s, expr, block) for s in body)
-        return tuple(replace(s, array=new) if isinstance(s, Store) and s.array == old else s for s in mapped)
+        return rewrite(e, rule) if old in free_arrays(e) else e
+
+    def block(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        mapped = (map_statement(s, expr, block) for s in statements)
+        return tuple(
+            replace(s, array=new, index=(*places, *s.index)) if isinstance(s, Store) and s.array == old else s for s in mapped
+        )
 
     return block(statements)

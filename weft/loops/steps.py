@@ -35,15 +35,13 @@ from weft.loops.ir import (
     checks_in,
     free_arrays,
     free_names,
-    map_statement,
-    rewrite,
     statement_exprs,
     substitute,
     substitute_statements,
     walk,
     walk_expr,
 )
-from weft.loops.names import Names
+from weft.loops.names import Names, rename_array
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import BOOL, INT64, ScalarType
 
@@ -377,7 +375,7 @@ class _Taker:
             self.moved[array.name] = made
             if array.name in self.function.checked:
                 self.checked |= {made.name}
-            self.body = _moved(self.body, array.name, made.name, self.places(own))
+            self.body = rename_array(self.body, array.name, made.name, self.places(own))
             if array.fill is not None:
                 fills.setdefault(steps[0] if steps else "", []).append(self.filled(made, array.fill))
         return fills
@@ -546,26 +544,6 @@ def _arrays_of(stmt: Stmt) -> set[str]:
 
 def _used(stmt: Stmt) -> set[str]:
     return {n for s in walk((stmt,)) for e in statement_exprs(s) for n in free_names(e)}
-
-
-def _moved(statements: tuple[Stmt, ...], old: str, new: str, places: tuple[Expr, ...]) -> tuple[Stmt, ...]:
-    """The statements with an array that lies in another one, at these subscripts before its own."""
-
-    def expr(e: Expr) -> Expr:
-        if old not in free_arrays(e):
-            return e
-        return rewrite(
-            e, lambda x: replace(x, array=new, index=(*places, *x.index)) if isinstance(x, Load) and x.array == old else None
-        )
-
-    def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        out: list[Stmt] = []
-        for s in body:
-            s = map_statement(s, expr, block)
-            out.append(replace(s, array=new, index=(*places, *s.index)) if isinstance(s, Store) and s.array == old else s)
-        return tuple(out)
-
-    return block(statements)
 
 
 def _lasting(array: Array) -> Array:

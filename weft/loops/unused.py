@@ -15,6 +15,7 @@ from weft.loops.ir import (
     Let,
     Stmt,
     Store,
+    filtered,
     free_names,
     loaded_arrays,
     map_statement,
@@ -91,12 +92,7 @@ def without_unread(
     stored = {s.array for s in walk(body) if isinstance(s, Store)}
     if not unread & stored or Faults(replace(function, body=body), around).possible:
         return body
-
-    def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        kept = (s for s in body if not (isinstance(s, Store) and s.array in unread))
-        return tuple(map_statement(s, lambda e: e, block) for s in kept)
-
-    return drop_unused(block(body))
+    return drop_unused(filtered(body, lambda s: not (isinstance(s, Store) and s.array in unread)))
 
 
 @dataclass

@@ -26,13 +26,11 @@ from weft.loops.ir import (
     Stmt,
     Store,
     bodies,
-    map_statement,
-    rewrite,
     statement_exprs,
     walk_expr,
     with_copies,
 )
-from weft.loops.names import Names
+from weft.loops.names import Names, rename_array
 from weft.loops.polyhedra import Polyhedra
 from weft.loops.types import BOOL, INT64
 
@@ -70,7 +68,7 @@ def _private(function: Function, nested: Nested, chain: tuple[For, ...], array: 
     private = names.fresh(f"{array.name}_private")
     where = tuple((Affine(((loop.var, 1),), 0) - affine(loop.start)).expr() for loop in chain)  # type: ignore[operator]
     seen = array.role != "local" or _loaded_outside(function, nested.loop, array.name)
-    body = _redirected(nested.loop.body, array.name, private, where)
+    body = rename_array(nested.loop.body, array.name, private, where)
     if seen:
         copies = _copies(nested.loop, array, private, where, known | {f.var for f in (*nested.loops, nested.loop)}, names)
         if copies is None:
@@ -107,29 +105,6 @@ def _loaded_outside(function: Function, loop: For, array: str) -> bool:
         return False
 
     return loads(function.body)
-
-
-def _redirected(body: tuple[Stmt, ...], array: str, private: str, where: tuple[Expr, ...]) -> tuple[Stmt, ...]:
-    """Statements that read and write a private array instead of an array."""
-
-    def read(e: Expr) -> Expr:
-        def rule(x: Expr) -> Expr | None:
-            if isinstance(x, Load) and x.array == array:
-                return replace(x, array=private, index=(*where, *x.index))
-            return None
-
-        return rewrite(e, rule)
-
-    def block(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        out: list[Stmt] = []
-        for stmt in statements:
-            stmt = map_statement(stmt, read, block)
-            if isinstance(stmt, Store) and stmt.array == array:
-                stmt = replace(stmt, array=private, index=(*where, *stmt.index))
-            out.append(stmt)
-        return tuple(out)
-
-    return block(body)
 
 
 def _copies(

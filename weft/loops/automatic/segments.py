@@ -44,6 +44,7 @@ from weft.loops.ir import (
     Store,
     bodies,
     bound_names,
+    filtered,
     free_arrays,
     free_names,
     has_check,
@@ -489,8 +490,7 @@ def _apart(flag: Array) -> Expr:
 
 def _storing(statements: tuple[Stmt, ...], array: str) -> tuple[Stmt, ...]:
     """The statements with the stores to one array alone."""
-    kept = (s for s in statements if not isinstance(s, Store) or s.array == array)
-    return tuple(map_statement(s, lambda e: e, lambda b: _storing(b, array)) for s in kept)
+    return filtered(statements, lambda s: not isinstance(s, Store) or s.array == array)
 
 
 def _range(loop: For) -> tuple[Expr, Expr]:

@@ -19,9 +19,9 @@ from weft.loops.ir import (
     Ref,
     Stmt,
     Store,
+    filtered,
     free_names,
     has_load,
-    map_statement,
     statement_exprs,
     walk,
 )
@@ -58,20 +58,12 @@ def substitute_induction(function: Function, name: str) -> Proposal:
     return Proposal(what, function, f"what {name} is in an iteration follows from its number: {told}")
 
 
-def _same(expr: Expr) -> Expr:
-    return expr
-
-
 def _without_unused(body: tuple[Stmt, ...], names: frozenset[str]) -> tuple[Stmt, ...]:
     """Statements without the Lets of these names that nothing uses."""
     while True:
         used = {n for s in walk(body) for e in statement_exprs(s) for n in free_names(e)}
-
-        def block(statements: tuple[Stmt, ...], used: set[str] = used) -> tuple[Stmt, ...]:
-            kept = (s for s in statements if not (isinstance(s, Let) and s.name in names and s.name not in used))
-            return tuple(map_statement(s, _same, block) for s in kept)
-
-        new = block(body)
+        unused = names - used
+        new = filtered(body, lambda s, unused=unused: not (isinstance(s, Let) and s.name in unused))  # type: ignore[misc]
         if new == body:
             return body
         body = new
