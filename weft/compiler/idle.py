@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.compiler.analysis import Analysis, Refused
+from weft.compiler.analysis import Refused
 from weft.compiler.launch import Launch
 from weft.errors import Location
 from weft.loops.ir import For, walk
@@ -30,7 +30,7 @@ class Unused:
 
 
 @deep
-def unused(analysis: Analysis, launch: Launch, names: Mapping[str, int]) -> tuple[Unused, ...]:
+def unused(launch: Launch, names: Mapping[str, int]) -> tuple[Unused, ...]:
     """The loops of a launch for a call that could run in parallel and do not. names: as of `launches`."""
     variant, at = launch.variant, launch.where
     assert at is not None

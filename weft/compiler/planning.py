@@ -97,7 +97,7 @@ def _looking(
     apart = reaching(where.analysis, nest) if seconds >= WORTH_SECONDS else None
     if apart is None:
         return None
-    made = _repeated_launches(apart, where, nest, names, 0)
+    made = _repeated_launches(apart, where, names, 0)
     if made is None:
         return None
     (looking,) = (one for one in made if one.where is not None and one.where.analysis is apart.parts[-2][1])
@@ -122,8 +122,8 @@ def _whole_or_apart(where: Where, nest: int, names: Mapping[str, int], depth: in
     apart = repeated(where.analysis, nest)
     found = [shared_launches(where, whole[0], names)] if alone else []
     inside = replace(where, leaning=PLANNED) if leaning.apart else where
-    found.append(None if apart is None else _repeated_launches(apart, inside, nest, names, depth - 1))
-    found += [] if (own := skewed(where.analysis, nest)) is None else [_repeated_launches(own, inside, nest, names, depth - 1)]
+    found.append(None if apart is None else _repeated_launches(apart, inside, names, depth - 1))
+    found += [] if (own := skewed(where.analysis, nest)) is None else [_repeated_launches(own, inside, names, depth - 1)]
     costs = [(seconds_of(own, names, where.ranges), own) for own in found if own is not None]
     least, best = min(costs, key=lambda cost: cost[0], default=(math.inf, whole))
     gain = CHAIN_GAIN if chained else GAIN if any(one.steps != where.steps for one in best) else ONCE_GAIN
@@ -144,7 +144,7 @@ def _of_several_products(analysis: Analysis, nest: int, whole: tuple[Launch, ...
 
 
 def _repeated_launches(
-    apart: Repeated, where: Where, nest: int, names: Mapping[str, int], depth: int
+    apart: Repeated, where: Where, names: Mapping[str, int], depth: int
 ) -> tuple[Launch, ...] | None:
     """The launches of the parts of a nest; None where what they need is not known before they run."""
     out: list[Launch] = []

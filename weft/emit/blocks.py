@@ -218,7 +218,7 @@ class BlockEntry(ValueBody):
         return [a for a in axes if self.plan.cut(a).extent > 1]
 
     @contextmanager
-    def placed(self, axes: Sequence[str], place: str, plus: Mapping[str, str] | None = None) -> Iterator[None]:
+    def placed(self, axes: Sequence[str], place: str) -> Iterator[None]:
         """Axes at a place of a tile in their order, for a while: names of each point's place in the tile, and of the point."""
         own, rest, lines = self.wide(axes), place, []
         kept = {a: (self.names.get(a), self.inner.get(a)) for a in axes}

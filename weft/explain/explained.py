@@ -45,7 +45,7 @@ class Explained:
         """The loops that could run in parallel on a GPU and do not."""
         if self.analysis is None:
             return ()
-        found = [u for launch in self.launches for u in unused(self.analysis, launch, self.numbers)]
+        found = [u for launch in self.launches for u in unused(launch, self.numbers)]
         return tuple({u.loop.var: u for u in found}.values())
 
     @property

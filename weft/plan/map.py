@@ -530,10 +530,10 @@ class _Call:
             return self.shared(replace(plan, narrow=narrow, widths=widths), n)
         loose = self.loose(course)
         steady = (not course.ragged and lane not in loose) or course.axes[-1].start == ZERO
-        shift = self.past(named[first], rows, extents, vector) if steady else None
+        shift = self.past(named[first], rows, vector) if steady else None
         found = [NO_RUN] * len(named)
         for k in along:
-            found[k] = self.width(named[k], named[first], shift, rows, extents, vector)
+            found[k] = self.width(named[k], named[first], shift, rows, vector)
         for k, step in plan.wrapped:
             found[k] = ANY if step else NO_RUN
         single = {(r.array, r.first, tuple(r.steps.items())): r for r in reaches[len(named) :] if r.step(lane) == 1}
@@ -584,16 +584,16 @@ class _Call:
         """The plan of squares of the lane and another axis."""
         *rows, lane = (a.name for a in course.axes)
         extents, side = self.extents(course), _side(vector)
-        shift = (self.past(main, rows, extents, vector) or 0) if main.step(lane) == 1 else 0
+        shift = (self.past(main, rows, vector) or 0) if main.step(lane) == 1 else 0
         widths = [NO_RUN] * len(named)
         others = [a for a in extents if a != axis]
         for k, r in enumerate(named):
             most = min(vector, PACKET_BYTES // self.size(r.array))
             if k in over:
-                past = self.past(r, others, extents, most)
+                past = self.past(r, others, most)
                 widths[k] = ANY if past is None else math.gcd(most, past)
             elif r.step(lane) == 1:
-                widths[k] = self.width(r, main, shift, rows, extents, vector)
+                widths[k] = self.width(r, main, shift, rows, vector)
         tiles = math.prod(extents[a] for a in rows if a != axis) * -(-extents[axis] // side)
         across = side // vector
         return replace(
@@ -614,19 +614,19 @@ class _Call:
     def named(self, course: Course) -> list[Read | Write]:
         return [*(v for v in course.values if isinstance(v, Read)), *course.writes]
 
-    def past(self, r: _Reach, rows: list[str], extents: Mapping[str, int], vector: int) -> int | None:
+    def past(self, r: _Reach, rows: list[str], vector: int) -> int | None:
         """How far the first point of each row is past a packet; None where rows differ."""
         if any(j % vector for j in (*self.row_steps(r, rows).values(), *r.jumps)):
             return None
         return (self.arrays[r.array].address // r.size + r.first) % vector
 
     def width(
-        self, r: _Reach, main: _Reach, shift: int | None, rows: list[str], extents: Mapping[str, int], vector: int
+        self, r: _Reach, main: _Reach, shift: int | None, rows: list[str], vector: int
     ) -> int:
         """How many elements of an access one instruction moves, where runs are cut as the rows of another lie."""
         most = min(vector, PACKET_BYTES // r.size)
         if shift is not None:
-            own = self.past(r, rows, extents, most)
+            own = self.past(r, rows, most)
             return ANY if own is None else math.gcd(most, own - shift)
         most = min(most, _ALIGNMENT // main.size)
         if any(j % most for j in (*r.jumps, *main.jumps)):

@@ -152,7 +152,7 @@ def _prepared(
         compile_side_by_side([launch for own in planned for launch in own], device)
         for own in planned:
             launches += cuda_launchers(own, bound, device)
-            idle += [u for launch in own for u in unused(analysis, launch, bound.names)]
+            idle += [u for launch in own for u in unused(launch, bound.names)]
     else:
         launches = [host_launcher(analysis, k, arrays, bound) for k in nests]
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
