@@ -566,25 +566,18 @@ class _Reverse:
         first, last = affine(row.start), affine(row.stop)
         if first is None or last is None:
             raise NotTiles(f"the bounds of {row.name} are no sums of sizes")
-        lows, highs = [], []  # of the rows
-        from_, to = [], []  # of the columns
+        lows, highs = list[Affine](), list[Affine]()  # of the rows
+        from_, to = list[Expr](), list[Expr]()  # of the columns
         at = Affine(((column.name, 1),), 0)
-        for e in starts:
-            own, rest = self._by_row(e)
-            if own == 0:
-                from_.append(e)
-            elif own > 0:  # row + rest <= column
-                highs.append(at - rest + Affine((), 1))
-            else:
-                lows.append(rest - at)
-        for e in stops:
-            own, rest = self._by_row(e)
-            if own == 0:
-                to.append(e)
-            elif own > 0:  # column < row + rest
-                lows.append(at - rest + Affine((), 1))
-            else:
-                highs.append(rest - at)
+        for exprs, same, up, down in ((starts, from_, highs, lows), (stops, to, lows, highs)):
+            for e in exprs:
+                own, rest = self._by_row(e)
+                if own == 0:
+                    same.append(e)
+                elif own > 0:  # row + rest <= column, column < row + rest
+                    up.append(at - rest + Affine((), 1))
+                else:
+                    down.append(rest - at)
         if not from_:
             from_ = [_at(*self._by_row(e), first, last, least=True) for e in starts]
         if not to:

@@ -19,11 +19,9 @@ from weft.graph.tile import (
     Write,
     dependence,
     names_of,
-    uses,
-    uses_of_write,
 )
 from weft.loops.affine import is_bound
-from weft.loops.ir import Check, Const, Function, Load, Ref, free_arrays, free_names, walk_expr
+from weft.loops.ir import Check, Const, Function, Load, Ref, free_names, walk_expr
 from weft.loops.types import ScalarType
 
 # The algebras of which what is left of a value in a narrower integer is told by what is left of the operands.
@@ -113,13 +111,10 @@ def joins(graph: TileGraph, function: Function) -> Joins:
             ordered.append(write)
         else:
             groups.setdefault(write.axes, []).append(write)
-    read = {v.array for v in values if isinstance(v, Read)}
-    read |= {a for v in values for e in uses(v) for a in free_arrays(e)}
-    read |= {a for w in graph.writes for e in uses_of_write(w) for a in free_arrays(e)}
     for write in graph.writes:
-        if len(groups) + len(ordered) > 1 and write.array in read:
+        if len(groups) + len(ordered) > 1 and write.array in graph.read:
             raise NotTiles(f"{write.array} is read and written over different axes", write.location)
-        if write.join and write.array in read:
+        if write.join and write.array in graph.read:
             raise NotTiles(f"{write.array} is read where values are joined to it", write.location)
     if len({(w.array, w.join) for w in graph.writes}) > len({w.array for w in graph.writes}):
         raise NotTiles("values are joined to an array in two ways")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from weft.graph.needs import by_need
 from weft.graph.steady import steady
 from weft.graph.sweeps import Sweep, Sweeps
-from weft.graph.tile import Fold, Map, NotTiles, Read, TileGraph, uses, uses_of_write
+from weft.graph.tile import Fold, Map, NotTiles, Read, TileGraph
 from weft.loops.algebra.table import ALGEBRAS
-from weft.loops.ir import Const, free_arrays, free_names
+from weft.loops.ir import Const, free_names
 
 
 def row_folds(graph: TileGraph) -> Sweeps:
@@ -37,15 +37,9 @@ def row_folds(graph: TileGraph) -> Sweeps:
         raise NotTiles("the bounds of its axes are not the same everywhere")
     if graph.copied or any(w.join or w.guard is not None or set(w.axes) != {*results} for w in graph.writes):
         raise NotTiles("not all that is written is written once a result")
-    if {w.array for w in graph.writes} & _read(graph):
+    if {w.array for w in graph.writes} & graph.read:
         raise NotTiles("what is written is read")
     values = tuple(v for v in graph.values if isinstance(v, Read | Map | Fold))
     if len(values) != len(graph.values):
         raise NotTiles("it has states at other points")
     return Sweeps(axes, results, values, ((Sweep(points, False, tuple(inner), ()),),), graph.writes, False)
-
-
-def _read(graph: TileGraph) -> set[str]:
-    """The arrays that are read."""
-    exprs = [*(e for v in graph.values for e in uses(v)), *(e for w in graph.writes for e in uses_of_write(w))]
-    return {v.array for v in graph.values if isinstance(v, Read)} | {a for e in exprs for a in free_arrays(e)}

@@ -212,9 +212,6 @@ def _writes(
     """Writes at points, at the end of rows, and of what all rows have met in."""
     ended, at_points, later = known
     writes, ends, after = [], [], []
-    reads = {v.array for v in graph.values if isinstance(v, Read)}
-    reads |= {a for v in graph.values for e in uses(v) for a in free_arrays(e)}
-    reads |= {a for w in graph.writes for e in uses_of_write(w) for a in free_arrays(e)}
     for w in graph.writes:
         used = set().union(*(free_names(e) for e in uses_of_write(w)))
         own = set(w.axes)
@@ -230,18 +227,11 @@ def _writes(
             writes.append(w)
         else:
             raise NotTiles(f"{w.array} is written otherwise than once a row or a point", w.location)
-    loaded = _loaded(graph)
     for w in (*writes, *ends, *after):  # each element by the thread that writes it, before it does
         alike = all(v.index == w.index for v in graph.values if isinstance(v, Read) and v.array == w.array)
-        if w.array in reads and (w in after or not alike or w.array in loaded):
+        if w.array in graph.read and (w in after or not alike or w.array in graph.loaded):
             raise NotTiles(f"{w.array} is read and written", w.location)
     return tuple(writes), tuple(ends), tuple(after)
-
-
-def _loaded(graph: TileGraph) -> set[str]:
-    """The arrays that are read where that is needed."""
-    found = {a for v in graph.values for e in uses(v) for a in free_arrays(e)}
-    return found | {a for w in graph.writes for e in uses_of_write(w) for a in free_arrays(e)}
 
 
 def _alone(graph: TileGraph, names: set[str], axes: set[str]) -> bool:

@@ -139,16 +139,13 @@ def _sweeps(graph: TileGraph, moving: Mapping[str, Repair]) -> Sweeps:
         if any(free_names(e) & (axes.keys() | graph.made.keys()) for e in _bounds((name,), axes)):
             raise NotTiles(f"the bounds of {name} are not the same everywhere")
     levels, beside = _levels(graph, axes, moving)
-    read = {v.array for v in graph.values if isinstance(v, Read)}
-    read |= {a for v in graph.values for e in uses(v) for a in free_arrays(e)}
-    read |= {a for w in graph.writes for e in uses_of_write(w) for a in free_arrays(e)}
     most = max(levels[f.results[0]] for f in folds)
     stages: list[dict[tuple[str, ...], tuple[list[Fold], list[Write]]]] = [{} for _ in range(most + 1)]
     for fold in folds:
         stages[levels[fold.results[0]] - 1].setdefault(_over(fold.over, graph, axes), ([], []))[0].append(fold)
     last, apart = [], False
     for write in graph.writes:
-        again = write.array in read
+        again = write.array in graph.read
         apart = apart or again
         if set(write.axes) == common:
             last.append(write)

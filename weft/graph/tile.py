@@ -171,6 +171,17 @@ class TileGraph:
         """The value that makes each name."""
         return {name: v for v in self.values for name in names_of(v)}
 
+    @cached_property
+    def loaded(self) -> frozenset[str]:
+        """The arrays that are read where that is needed."""
+        exprs = (*(e for v in self.values for e in uses(v)), *(e for w in self.writes for e in uses_of_write(w)))
+        return frozenset(a for e in exprs for a in free_arrays(e))
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """The arrays that are read."""
+        return self.loaded | {v.array for v in self.values if isinstance(v, Read)}
+
     def axis(self, name: str) -> Axis:
         return next(a for a in self.axes if a.name == name)
 
