@@ -65,11 +65,12 @@ class Compiler:
 
     def linking(self, flags: tuple[str, ...]) -> tuple[str, ...]:
         """Flags for linking one object: there is nothing to optimise then, and loading what would is most of the time. A kernel
-        with OpenMP calls nothing of the library of C++, whose names take as long to read.
+        with OpenMP calls nothing of the library of C++, and that of C is there in every process: their names take as long to
+        read.
         """
         if not self.gcc:
             return ()
-        libraries = ("-nodefaultlibs", "-lgomp", "-lm", "-lgcc", "-lc") if "-fopenmp" in flags else ()
+        libraries = ("-nostdlib", "-lgomp", "-lm", "-lgcc") if "-fopenmp" in flags else ()
         return ("-fno-use-linker-plugin", *libraries)
 
 

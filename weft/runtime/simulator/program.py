@@ -29,7 +29,7 @@ _KERNEL_FLAGS = (
     "-pipe",
     "-D_GLIBCXX_BITS_SPECFUN_H",  # as in weft.runtime.host
     "-fsanitize=thread",  # the calls at every access; the engine defines them, so no library of the sanitizer is wanted
-    "-nodefaultlibs",
+    "-nostdlib",
     "-ffp-contract=off",  # the text states its fused multiply-adds
     "-fno-strict-aliasing",
     "-fwrapv",
@@ -40,7 +40,6 @@ _KERNEL_FLAGS = (
     "-Wno-attributes",
     "-Wno-unknown-pragmas",
     "-lm",
-    "-lc",
 )
 _GCC_FLAGS = (
     "-gstatement-frontiers",  # each statement has a line, although there are no variables
