@@ -52,8 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if programs is None:  # what takes the plain Python long is held against the kernel for the CPU, as larger calls are
         reference.MOST_ITERATIONS, reference.MOST_ITERATIONS_OF_GRADIENTS = 10_000, 2_000
         syntax.install()
-        # Loops in vectors, and multiply-adds that round once; what else is done to a nest is test_cpu.py's and a few others'.
-        host.build.__defaults__ = (_with("-O1", "-fexpensive-optimizations"),)
+        # To optimise a kernel takes longer than all else that most tests ask of it.
+        host.build.__defaults__ = (_with("-O0"),)
     # One cache a run, shared by its workers (which inherit the environment) and apart from the user's own.
     if not hasattr(config, "workerinput"):
         config.stash[_CACHE] = os.environ["WEFT_CACHE"] = tempfile.mkdtemp(prefix="weft-tests-")
@@ -110,13 +110,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """So does what the tests of a file have loaded, and what they keep."""
     if nextitem is None or nextitem.path != item.path:
+        syntax.read()
         gc.collect()
         gc.freeze()
 
 
 @pytest.fixture
 def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of many programs, each called a few times: to optimise one takes longer than all else that is asked of it."""
+    """For tests of many programs, each called a few times: not optimised where the others are, either."""
     monkeypatch.setattr(host.build, "__defaults__", (_with("-O0"),))
 
 

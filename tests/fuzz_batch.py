@@ -34,11 +34,11 @@ class _Asked:
 
 
 class Batch:
-    """What stands for `weft.runtime.host.load` while programs are checked together."""
+    """What stands for `weft.runtime.host.load_together` while programs are checked together."""
 
     def __init__(self) -> None:
         self.units = 0  # translation units that were compiled
-        self._load = host.load
+        self._load = host.load_together
         self._turn = threading.Lock()  # of the thread that runs, which alone looks at what follows
         self._ready = 0  # threads that do not wait for a kernel
         self._waiting: list[threading.Event] = []  # those of the others
@@ -47,11 +47,11 @@ class Batch:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        host.load = self.load
+        host.load_together = self.load
         try:
             yield
         finally:
-            host.load = self._load
+            host.load_together = self._load
 
     def map(self, function: Callable[[T], None], items: Iterable[T], threads: int) -> None:
         """Call the function for every item, so many at a time. It must not raise."""
@@ -78,10 +78,9 @@ class Batch:
         for worker in workers:
             worker.join()
 
-    def load(self, source: str, entry: str, *, name: str) -> HostFunction:
-        key = (source, entry)
-        if key not in self._known:
-            self._asked.setdefault(key, _Asked(source, entry, name))
+    def load(self, texts: Sequence[tuple[str, str]], *, name: str) -> list[HostFunction]:
+        if new := [text for text in texts if text not in self._known]:
+            self._asked.update((text, _Asked(*text, name)) for text in new if text not in self._asked)
             self._ready -= 1
             if self._ready == 0:
                 self._compile()
@@ -92,10 +91,13 @@ class Batch:
                 self._turn.release()
                 compiled.wait()
                 self._turn.acquire()
-        found = self._known[key]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        functions = []
+        for text in texts:
+            found = self._known[text]
+            if isinstance(found, Exception):
+                raise found
+            functions.append(found)
+        return functions
 
     def _compile(self) -> None:
         """Compile all that is asked for. The threads that wait for it are ready then."""
@@ -116,7 +118,7 @@ class Batch:
 
     def _alone(self, asked: _Asked) -> HostFunction | Exception:
         try:
-            return self._load(asked.source, asked.entry, name=asked.name)
+            return self._load([(asked.source, asked.entry)], name=asked.name)[0]
         except CompileError as error:
             return error
 

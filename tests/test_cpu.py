@@ -295,7 +295,7 @@ def test_machine_code_that_tells_of_no_fault_is_named(code: int, monkeypatch: py
     """As a compiler has made it that was wrong."""
     kernel = weft.kernel("def f(x, k):\n    y = x.clone()\n    for i in range(len(x)):\n        y[i] = x[k[i]]\n    return y\n")
     machine_code = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int)(lambda slots, threads: code)
-    monkeypatch.setattr(host, "load", lambda source, entry, name: host.HostFunction(entry, machine_code))
+    monkeypatch.setattr(host, "load_together", lambda texts, name: [host.HostFunction(e, machine_code) for _, e in texts])
     with pytest.raises(LaunchError, match="CXX"):
         kernel(torch.ones(3), torch.tensor([0, 1, 2]))
 

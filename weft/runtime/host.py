@@ -11,11 +11,12 @@ import ctypes
 import functools
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,7 @@ FLAGS = (
     "-D_GLIBCXX_BITS_SPECFUN_H",
 )
 _FORMAT = "host 1"
+_HEADER = re.compile(r'^#include "weft/.*"\n', re.MULTILINE)
 _TIMEOUT_SECONDS = 600
 _CPU_FACTS = frozenset(
     ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")  # as x86 names them
@@ -65,11 +67,12 @@ class Compiler:
 
     def linking(self, flags: tuple[str, ...]) -> tuple[str, ...]:
         """Flags for linking one object: there is nothing to optimise then, and loading what would is most of the time. A kernel
-        with OpenMP calls nothing of the library of C++, whose names take as long to read.
+        with OpenMP calls nothing of the library of C++, and that of C is there in every process: their names take as long to
+        read.
         """
         if not self.gcc:
             return ()
-        libraries = ("-nodefaultlibs", "-lgomp", "-lm", "-lgcc", "-lc") if "-fopenmp" in flags else ()
+        libraries = ("-nostdlib", "-lgomp", "-lm", "-lgcc") if "-fopenmp" in flags else ()
         return ("-fno-use-linker-plugin", *libraries)
 
 
@@ -118,14 +121,32 @@ def load(source: str, entry: str, *, name: str) -> HostFunction:
     name: what messages call the source. Taken from the disk cache where it is there. Raises CompileError with the
     compiler's log and the lines it complains of, or where there is no compiler.
     """
-    built = build(resolve(source, name), name)
+    return load_together([(source, entry)], name=name)[0]
+
+
+def load_together(texts: Sequence[tuple[str, str]], *, name: str) -> list[HostFunction]:
+    """As `load`, of several (source, entry), which are compiled as one: to start a compiler and to read headers takes as long
+    as a nest. Their entries have different names.
+    """
+    sources = [source for source, _ in texts]
+    built = build(resolve(sources[0] if len(texts) == 1 else _joined(sources), name), name)
+    opened = _open(built.binary, built.place, name, ctypes.CDLL)
     try:
-        function = _open(built.binary, built.place, name, ctypes.CDLL)[entry]
+        functions = [opened[entry] for _, entry in texts]
     except AttributeError:  # the file was replaced since it was read
-        function = _open(built.binary, None, name, ctypes.CDLL)[entry]
-    function.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    function.restype = ctypes.c_int64
-    return HostFunction(entry, function)
+        opened = _open(built.binary, None, name, ctypes.CDLL)
+        functions = [opened[entry] for _, entry in texts]
+    for function in functions:
+        function.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        function.restype = ctypes.c_int64
+    return [HostFunction(entry, function) for (_, entry), function in zip(texts, functions, strict=True)]
+
+
+def _joined(sources: Sequence[str]) -> str:
+    """The headers of all, and then each of the sources in a namespace of its own."""
+    headers = dict.fromkeys(line for source in sources for line in _HEADER.findall(source))
+    bodies = [f"namespace nest_{k} {{\n{_HEADER.sub('', source)}}}\n" for k, source in enumerate(sources)]
+    return "".join([*headers, *bodies])
 
 
 def library(source: str, name: str, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL:

@@ -31,7 +31,7 @@ from weft.compiler.boxes import tensor_map
 from weft.loops.affine import Affine, affine, evaluate
 from weft.loops.ir import Expr
 from weft.loops.types import FLOAT64
-from weft.plan.arguments import Slot
+from weft.plan.arguments import Facts, Slot
 from weft.plan.facts import Geometry
 from weft.pytorch.call.arguments import Bound
 from weft.pytorch.failures import failed
@@ -242,24 +242,41 @@ def compile_side_by_side(planned: Sequence[Launch], device: torch.device) -> Non
                 compiled.result()
 
 
-def host_launcher(analysis: Analysis, nest: int, arrays: Mapping[str, Geometry], bound: Bound) -> BoundLaunch:
-    """The run of a nest on the CPU, whose first value is the number of threads."""
+def host_launchers(analysis: Analysis, arrays: Mapping[str, Geometry], bound: Bound) -> list[BoundLaunch]:
+    """The runs of all nests on the CPU, whose first value is the number of threads."""
     from weft.emit.names import host_entry
+
+    nests = analysis.schedule.nests
+    plans = [hosted(analysis, k, arrays, bound.names) for k in range(len(nests))]
+    texts = [(host_source(analysis, k, p.facts, p.row), host_entry(nests[k].name)) for k, p in enumerate(plans)]
+    name = nests[0].name if len(nests) == 1 else analysis.function.name
+    functions = host.load_together(texts, name=f"{name}.cpp") if nests else []
+    return [
+        _host_launcher(analysis, k, arrays, bound, plan.facts, function, may_fail(source))
+        for k, (plan, (source, _), function) in enumerate(zip(plans, texts, functions, strict=True))
+    ]
+
+
+def _host_launcher(
+    analysis: Analysis,
+    nest: int,
+    arrays: Mapping[str, Geometry],
+    bound: Bound,
+    facts: Facts,
+    function: host.HostFunction,
+    fails: bool,
+) -> BoundLaunch:
     from weft.plan.arguments import nest_arrays
 
-    function, own = analysis.function, analysis.schedule.nests[nest]
-    used = {a.name: arrays[a.name] for a in nest_arrays(function, own)}
-    plan = hosted(analysis, nest, arrays, bound.names)
-    source = host_source(analysis, nest, plan.facts, plan.row)
-    loaded = host.load(source, host_entry(own.name), name=f"{own.name}.cpp")
-    values, given, pointers = _slots(arguments(analysis, nest, plan.facts), arrays, bound.names)
-    kernel = host.HostKernel(loaded, pack(values))
-
+    own = analysis.schedule.nests[nest]
+    used = {a.name: arrays[a.name] for a in nest_arrays(analysis.function, own)}
+    values, given, pointers = _slots(arguments(analysis, nest, facts), arrays, bound.names)
+    kernel = host.HostKernel(function, pack(values))
     known = {n: v for n, v in bound.names.items() if not isinstance(v, float)}  # calls prepared alike differ in floats
 
     def run(threads: int, *values: Any) -> None:
         code = kernel.launch(threads, *values)
         if code:
-            raise failed(function, own, used, known | dict(zip(given, values, strict=True)), code)
+            raise failed(analysis.function, own, used, known | dict(zip(given, values, strict=True)), code)
 
-    return BoundLaunch(run, given, pointers, kernel.parts(), fails=may_fail(source))
+    return BoundLaunch(run, given, pointers, kernel.parts(), fails=fails)

@@ -18,7 +18,7 @@ from weft.plan.facts import Geometry
 from weft.pytorch.call.analyses import analysis_for
 from weft.pytorch.call.arguments import Bound, Same, bind, common_device, gathered, repeated, single
 from weft.pytorch.call.checks import check, check_demands, check_joints, check_overlap, demands_floats, largest_floats
-from weft.pytorch.call.launchers import BoundLaunch, compile_side_by_side, cuda_launchers, host_launcher, with_clears
+from weft.pytorch.call.launchers import BoundLaunch, compile_side_by_side, cuda_launchers, host_launchers, with_clears
 from weft.pytorch.call.results import allocate, empty_like, finisher, like, strides_of
 from weft.pytorch.machines import machine_on
 from weft.pytorch.quick import MISS, REMEMBERED, Recorder, Seen, never
@@ -154,7 +154,7 @@ def _prepared(
             launches += cuda_launchers(own, bound, device)
             idle += [u for launch in own for u in unused(launch, bound.names)]
     else:
-        launches = [host_launcher(analysis, k, arrays, bound) for k in nests]
+        launches = host_launchers(analysis, arrays, bound)
     quotients = {s.name: repr(bound.names[s.name]) for s in function.scalars if s.value is not None}
     besides = (i for item in launches for i in item.own)
     shared = workspace(function, arrays, [item.arrays for item in launches], besides, clears=device.type == "cuda")

@@ -393,7 +393,9 @@ void accesses_after_exit(Block& b) {
             if (c.writer != nobody && !known(c.writer, c.written)) tell(k, c.writer, c.write_site, true);
             if (c.reader == many) {
                 for (const Access& a : launch->accesses[c.read].accesses) {
-                    if (!known(a.actor, a.clock)) tell(k, a.actor, a.site, a.write);
+                    a.each([&](Actor other) {
+                        if (!known(other, a.clock)) tell(k, other, a.site, a.write);
+                    });
                 }
             } else if (c.reader != nobody && !known(c.reader, c.read)) {
                 tell(k, c.reader, c.read_site, false);

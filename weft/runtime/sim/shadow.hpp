@@ -24,30 +24,60 @@ struct Cell {
     SiteId read_site = 0;
 };
 
+// Accesses of some of 32 actors that follow each other, as the threads of a warp do, at one site and one clock of theirs.
 struct Access {
-    Actor actor;
+    Actor first;
+    uint32_t actors;  // a bit for each
     uint32_t clock;
     SiteId site;
     bool atomic, write;  // only an atomic's write is kept so
-    uint64_t key() const { return uint64_t(actor) << 2 | uint64_t(atomic) << 1 | uint64_t(write); }
+
+    Access(Actor actor, uint32_t clock, SiteId site, bool atomic, bool write)
+        : first(actor & ~31u), actors(1u << (actor & 31)), clock(clock), site(site), atomic(atomic), write(write) {}
+    uint64_t key() const { return uint64_t(first) << 2 | uint64_t(atomic) << 1 | uint64_t(write); }
+    template <typename Body>
+    void each(const Body& body) const {
+        for (uint32_t left = actors; left != 0; left &= left - 1) body(first + uint32_t(__builtin_ctz(left)));
+    }
+    bool joins(const Access& other) const { return key() == other.key() && clock == other.clock && site == other.site; }
 };
 
-// Sets of accesses, sorted; used again when a write clears them.
+// Sets of accesses, sorted, the last of each actor; used again when a write clears them.
 class AccessSets {
 public:
     struct Set {
         std::vector<Access> accesses;
         bool writes = false;
+
         void insert(Access a) {
             writes = writes || a.write;
             if (accesses.empty() || accesses.back().key() < a.key()) {
                 accesses.push_back(a);
                 return;
             }
+            const size_t n = accesses.size();
+            if (accesses.back().joins(a) && (n == 1 || accesses[n - 2].key() != a.key())) {
+                accesses.back().actors |= a.actors;
+                return;
+            }
+            replace(a);
+        }
+
+    private:
+        void replace(const Access& a) {
             auto place = std::lower_bound(accesses.begin(), accesses.end(), a.key(),
                                           [](const Access& other, uint64_t key) { return other.key() < key; });
-            if (place != accesses.end() && place->key() == a.key()) *place = a;
-            else accesses.insert(place, a);
+            bool joined = false;
+            while (place != accesses.end() && place->key() == a.key()) {
+                if (place->joins(a)) {
+                    place->actors |= a.actors;
+                    joined = true;
+                } else {
+                    place->actors &= ~a.actors;
+                }
+                place = place->actors == 0 ? accesses.erase(place) : place + 1;
+            }
+            if (!joined) accesses.insert(place, a);
         }
     };
     uint32_t make() {

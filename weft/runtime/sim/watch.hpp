@@ -87,7 +87,8 @@ void touch(Region& r, uintptr_t address, uint32_t bytes, bool write, const Who& 
         }
         if (c.reader == many && (write || launch->accesses[c.read].writes)) {
             for (const Access& a : launch->accesses[c.read].accesses) {
-                if ((write || a.write) && !(who.atomic && a.atomic)) unordered(a.actor, a.clock, a.site, a.write);
+                if (!(write || a.write) || (who.atomic && a.atomic)) continue;
+                a.each([&](Actor other) { unordered(other, a.clock, a.site, a.write); });
             }
         } else if (write && c.reader != nobody && c.reader != many) {
             unordered(c.reader, c.read, c.read_site, false);
@@ -107,11 +108,11 @@ void touch(Region& r, uintptr_t address, uint32_t bytes, bool write, const Who& 
             }
             if (c.reader != many) {
                 const uint32_t set = launch->accesses.make();
-                if (c.reader != nobody) launch->accesses[set].insert({c.reader, c.read, c.read_site, false, false});
+                if (c.reader != nobody) launch->accesses[set].insert(Access(c.reader, c.read, c.read_site, false, false));
                 c.reader = many;
                 c.read = set;
             }
-            launch->accesses[c.read].insert({who.self, who.clock, who.site, who.atomic, write});
+            launch->accesses[c.read].insert(Access(who.self, who.clock, who.site, who.atomic, write));
         }
     }
 }
