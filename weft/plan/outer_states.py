@@ -89,14 +89,14 @@ class OuterStep:
 
     def apart(self, found: OuterStates, plan: OuterPlan) -> bool:
         """Whether two sums over states are taken by four warps each, which have half of the states besides; elsewhere groups of
-        four warps share the places of each sum.
+        four warps share the places of each sum, and each weighs all pairs of its points.
         """
         several = self.takes and len(found.taken_of(self.growth)) > 1
-        return several and plan.warps == 4 and plan.widths[0] == 64 and plan.widths[1] % 32 == 0
+        return several and (plan.warps == 8 or (plan.widths[0] == 64 and plan.widths[1] % 32 == 0))
 
     def warps(self, found: OuterStates, plan: OuterPlan) -> int:
         """Warps of a block."""
-        return 2 * plan.warps if self.apart(found, plan) else plan.warps
+        return 8 if self.apart(found, plan) else plan.warps
 
     def stages(self, plan: OuterPlan) -> int:
         """Chunks that have a place in shared memory."""
@@ -158,7 +158,7 @@ def plan_outer_states(
     width = columns if whole or columns <= TILED_SIDE else TILED_SIDE
     widths = _width(rows), _width(width)
     states = math.prod(widths)
-    warps = next(n for n in (16, 8, 4) if n == 4 or (states >= 1024 * n and not any(w % 32 for w in widths)))
+    warps = 8 if states >= 8192 else 4  # a thread has room for what is added to 64 states
     packets = rows % PACKET == 0, columns % PACKET == 0
     both = len(found.growths)
     plan = OuterPlan(widths, packets, width < columns, warps, (2,) * both, False, (1,) * both)
@@ -189,7 +189,8 @@ def plan_outer_states(
 
 def blocks_at_once(found: OuterStates, plan: OuterPlan, step: OuterStep, size: int, shared: int) -> int:
     """Blocks that a multiprocessor has at once, of so many bytes of its shared memory."""
-    most = RESIDENT_APART if step.apart(found, plan) or not step.takes else RESIDENT
+    few = not step.takes or (step.apart(found, plan) and plan.warps == 4)  # registers of a thread
+    most = RESIDENT_APART if few else RESIDENT
     return 0 if size > shared else max(1, min(most // step.warps(found, plan), shared // (size + _ALIGNED)))
 
 

@@ -195,14 +195,22 @@ WEFT_FUNCTION void multiply_points(float (&sums)[blocks][4], const PartsTile<64,
 }
 #endif
 
+// Whether all of many numbers are finite: 0 times an infinity, or NaN, is NaN, which stays in a sum. An instruction each.
+struct Finite {
+    float sums[4] = {};
+
+    WEFT_FUNCTION void see(float value, int v) { sums[v] = fma(value, 0.0f, sums[v]); }
+    WEFT_FUNCTION bool all() const { return sums[0] + sums[1] + (sums[2] + sums[3]) == 0.0f; }
+};
+
 template <int count> WEFT_FUNCTION bool all_finite(const float (&values)[count][4]) {
-    bool found = true;
+    Finite found;
 #pragma unroll
     for (int r = 0; r < count; ++r) {
 #pragma unroll
-        for (int v = 0; v < 4; ++v) found = found && is_finite(values[r][v]);
+        for (int v = 0; v < 4; ++v) found.see(values[r][v], v);
     }
-    return found;
+    return found.all();
 }
 
 // What is left, at later points of a chunk, of what its points add: products of the decays in between, and of the weight.
@@ -958,8 +966,14 @@ template <int rows, int width, int warps> struct OuterStates {
     }
 
     WEFT_FUNCTION void find(const float* memory) {
-        clear();
-        follow(memory, 0.0f);
+        const int thread = own_thread();
+#pragma unroll
+        for (int r = 0; r < count; ++r) {
+            Packet<float, 4> found = {};
+            if (has(0, thread)) found = *reinterpret_cast<const Packet<float, 4>*>(memory + place(r, thread) * 4);
+#pragma unroll
+            for (int v = 0; v < 4; ++v) state[r][v] = found.lane[v];
+        }
     }
     // The sum over all states of their products with others, by warps.
     WEFT_FUNCTION float products(const OuterStates& other) const {
@@ -1068,14 +1082,14 @@ template <int rows, int width, int warps> struct OuterStates {
     WEFT_FUNCTION bool after(float (&next)[count][4], float& total, const PartsTile<64, rows, lefts>& left,
                              const PartsTile<64, width, rights>& right, const ChunkWeights& weights) const {
         products<false>(next, left, right, weights);
-        bool found = true;
+        Finite found;
         total = weights.total();
 #pragma unroll
         for (int r = 0; r < count; ++r) {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) found = found && is_finite(fma(total, state[r][v], next[r][v]));
+            for (int v = 0; v < 4; ++v) found.see(fma(total, state[r][v], next[r][v]), v);
         }
-        return found;
+        return found.all();
     }
     // Go on with them. They are computed twice: kept until all know that they are finite, they would take registers from products.
     WEFT_FUNCTION void take(const float (&next)[count][4], float total) {
