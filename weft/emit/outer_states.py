@@ -7,6 +7,7 @@ a block's points where the states that come to it are not: what is not finite st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -49,8 +50,8 @@ from weft.plan.outer_states import (
 _TAKEN = (
     "added", "all", "before", "begin", "block", "both", "bring", "chunk", "chunks", "column", "each", "early", "end",
     "fine", "first", "first_lane", "from", "group", "h", "here", "inside", "item", "keep", "kept", "lane", "late", "left",
-    "made", "memory", "n", "next", "one", "other", "outside", "own", "parts", "point", "points", "r", "row", "scores",
-    "segment", "Shared", "shared", "stage", "states", "stop", "sum", "sums", "thread", "total", "two", "v", "value",
+    "lefts", "made", "memory", "n", "next", "one", "other", "outside", "own", "parts", "place", "point", "points", "r", "row",
+    "scores", "segment", "Shared", "shared", "stage", "states", "stop", "sum", "sums", "thread", "total", "two", "v", "value",
     "values", "x",
 )  # fmt: skip
 
@@ -68,7 +69,7 @@ def emit(function: Function, nest: Nest, found: OuterStates, plan: OuterPlan, fa
     names = [step.entry for step in steps]
     # sums of late scans need nothing of early ones: their blocks go along with those
     launches = [
-        replace(d, late=d.awaits and not step.takes)
+        replace(d, late=d.awaits and not step.takes and not step.joins)
         for d, step in zip(dependences([k > 0 for k, _ in enumerate(steps)]), steps, strict=True)
     ]
     include(writer, launches)
@@ -127,9 +128,12 @@ class OuterEntry(ValueBody):
         given += [f"float* {name}" for name in self.memory.values()]
         given += ["const int64_t parts"] if self.memory else []
         lines = ",\n    ".join(given)
-        bounds = f"{self.threads}, {self.resident}"
+        bounds = f"{self.threads}, {self.resident}" if not self.step.joins else f"{self.threads}"
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {self.step.entry}(\n    {lines})'):
             dependence.begin(self.writer)
+            if self.step.joins:
+                self.join()
+                return
             self.body()
             self.end(dependence)
 
@@ -142,6 +146,18 @@ class OuterEntry(ValueBody):
     def left_by(self, what: str, growth: int | None = None) -> str:
         own = self.growth if growth is None else self.found.growths[growth]
         return self.memory[f"{own.scan.names[0]}.{what}"]
+
+    def join(self) -> None:
+        """Make of what blocks of a row leave the states that those of the next launch begin with."""
+        line, growth = self.writer.line, self.step.growth
+        blocks, pieces = self.plan.joins[growth], self.plan.pieces[growth]
+        line("// a thread has four states of a row")
+        line(f"const int64_t row = blockIdx.x / {blocks};")
+        line(f"const int32_t place = (blockIdx.x % {blocks} * {self.threads} + threadIdx.x) * 4;")
+        if (states := math.prod(self.plan.widths)) % (4 * self.threads):
+            line(f"if (place >= {states}) return;")
+        given = [f"{self.left_by('sums')} + row * parts * {self.held} + place", f"{self.left_by('left')} + row * parts"]
+        self.writer.wrapped(f"weft::join_states<{pieces}>(", [*given, f"{self.held}", "int32_t(parts)"], ");")
 
     def body(self) -> None:
         self.rows()
@@ -473,23 +489,49 @@ class OuterEntry(ValueBody):
             self.initial()
             return
         line("int32_t from = first;")
-        self.initial()
-        line(f"#pragma unroll {max(1, 64 * self.threads // self.held)}")
         pieces = self.plan.pieces[self.step.growth]
         times = f" * {pieces}" if pieces > 1 else ""
-        with self.writer.block(f"for (int32_t n = 0; n < segment{times}; ++n)"):
-            begin = "int64_t(blockIdx.x) - segment"
-            line(f"const int64_t block = {f'({begin}){times}' if times else begin} + n;")
-            line(f"states.follow({self.left_by('sums')} + block * {self.held}, {self.left_by('left')}[block]);")
+        if self.plan.joins[self.step.growth]:
+            self.joined(times)
+        else:
+            self.follow(times)
         with self.writer.block("if (!__syncthreads_and(weft::all_finite(states.state)))"):
             line("// what is not finite is found again in order: not all that blocks have left may be in it")
             line("from = 0;")
             self.initial()
 
+    def joined(self, times: str) -> None:
+        """The states that a launch before has joined, besides what is left of the first ones."""
+        line = self.writer.line
+        joined = f"{self.left_by('sums')} + int64_t(blockIdx.x){times} * {self.held}"
+        if self.begins_with_zeros:
+            line(f"states.find({joined});")
+            return
+        line("float left = 1.0f;")
+        line(f"const float* const lefts = {self.left_by('left')} + (int64_t(blockIdx.x) - segment){times};")
+        line(f"for (int32_t n = 0; n < segment{times}; ++n) left *= lefts[n];")
+        self.initial()
+        line(f"states.follow({joined}, left);")
+
+    def follow(self, times: str) -> None:
+        """The states after what each block before has left."""
+        line = self.writer.line
+        self.initial()
+        line(f"#pragma unroll {max(1, 64 * self.threads // self.held)}")
+        with self.writer.block(f"for (int32_t n = 0; n < segment{times}; ++n)"):
+            begin = "int64_t(blockIdx.x) - segment"
+            line(f"const int64_t block = {f'({begin}){times}' if times else begin} + n;")
+            line(f"states.follow({self.left_by('sums')} + block * {self.held}, {self.left_by('left')}[block]);")
+
+    @property
+    def begins_with_zeros(self) -> bool:
+        (init,) = self.growth.scan.inits
+        return isinstance(init, Const) and not init.value
+
     def initial(self) -> None:
         """The states before the first point of all."""
         line, (init,) = self.writer.line, self.growth.scan.inits
-        if isinstance(init, Const) and not init.value:
+        if self.begins_with_zeros:
             line("states.clear();")
             return
         with self.writer.block("states.each([&](const int32_t row, const int32_t column, float& x)", "});"):

@@ -134,6 +134,43 @@ extern "C" __global__ void __launch_bounds__(128, 4) linear_attention_before(
     if (threadIdx.x == 0) state_before_left[blockIdx.x] = left;
 }
 
+extern "C" __global__ void __launch_bounds__(128) linear_attention_joined(
+    const weft::bfloat16* __restrict__ q,
+    const weft::bfloat16* __restrict__ k,
+    const weft::bfloat16* __restrict__ v_2,
+    const float* __restrict__ g,
+    weft::bfloat16* __restrict__ o,
+    const int64_t q_stride_0,
+    const int64_t q_stride_1,
+    const int64_t q_stride_2,
+    const int64_t k_stride_0,
+    const int64_t k_stride_1,
+    const int64_t k_stride_2,
+    const int64_t v_stride_0,
+    const int64_t v_stride_1,
+    const int64_t v_stride_2,
+    const int64_t g_stride_0,
+    const int64_t g_stride_1,
+    const int64_t o_stride_0,
+    const int64_t o_stride_1,
+    const int64_t o_stride_2,
+    const int64_t batch,
+    const int64_t heads,
+    const int64_t length,
+    const int64_t width,
+    const int64_t v_size_3,
+    float* state_before_sums,
+    float* state_before_left,
+    const int64_t parts) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
+    // a thread has four states of a row
+    const int64_t row = blockIdx.x / 8;
+    const int32_t place = (blockIdx.x % 8 * 128 + threadIdx.x) * 4;
+    weft::join_states<1>(state_before_sums + row * parts * 4096 + place, state_before_left + row * parts, 4096,
+            int32_t(parts));
+}
+
 extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
@@ -293,12 +330,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         weft::store_pair(static_cast<weft::bfloat16*>(o_b_h + t * o_stride_2 + e), one, two);
     };
     int32_t from = first;
-    states.clear();
-    #pragma unroll 2
-    for (int32_t n = 0; n < segment; ++n) {
-        const int64_t block = int64_t(blockIdx.x) - segment + n;
-        states.follow(state_before_sums + block * 4096, state_before_left[block]);
-    }
+    states.find(state_before_sums + int64_t(blockIdx.x) * 4096);
     if (!__syncthreads_and(weft::all_finite(states.state))) {
         // what is not finite is found again in order: not all that blocks have left may be in it
         from = 0;

@@ -1163,4 +1163,29 @@ template <int rows, int width, int warps> struct OuterStates {
     }
 };
 
+// Of four states of a row, what each of the blocks that share it makes of zeros, `held` places apart, and what each leaves of those
+// before: for each run of `pieces` of them, the states before it take the place of the first one's. Blocks after would each read all
+// of those before themselves.
+template <int pieces> WEFT_FUNCTION void join_states(float* sums, const float* left, int32_t held, int32_t blocks) {
+    constexpr int ahead = 8;  // on their way at once
+    Packet<float, 4> state = {};
+    for (int32_t first = 0; first < blocks; first += ahead) {
+        Packet<float, 4> added[ahead];
+        float lefts[ahead];
+#pragma unroll
+        for (int n = 0; n < ahead; ++n) {
+            if (first + n >= blocks) break;
+            added[n] = *reinterpret_cast<const Packet<float, 4>*>(sums + int64_t(first + n) * held);
+            lefts[n] = left[first + n];
+        }
+#pragma unroll
+        for (int n = 0; n < ahead; ++n) {
+            if (first + n >= blocks) break;
+            if ((first + n) % pieces == 0) *reinterpret_cast<Packet<float, 4>*>(sums + int64_t(first + n) * held) = state;
+#pragma unroll
+            for (int v = 0; v < 4; ++v) state.lane[v] = fma(lefts[n], state.lane[v], added[n].lane[v]);
+        }
+    }
+}
+
 }  // namespace weft
