@@ -90,9 +90,10 @@ def test_gradients_of_heads_that_share_keys() -> None:
 
 
 def test_gradients_of_decays_that_are_given() -> None:
-    """What early and late states make together at a point is without the point's own decay."""
-    q, k, v = drawn((1, 130, 16), (1, 130, 16), (1, 130, 16))
-    assert "given_decays_adjoint_early" in clean(given_decays, q, k, v, torch.rand(1, 130), gradients=True)
+    """What early and late states make together at a point is without the point's own decay; what blocks leave is joined."""
+    q, k, v = drawn((1, 600, 16), (1, 600, 16), (1, 600, 16))
+    entries = clean(given_decays, q, k, v, 0.9 + 0.1 * torch.rand(1, 600), gradients=True)
+    assert {"given_decays_adjoint_early", "given_decays_adjoint_joined"} <= entries
 
 
 def test_what_is_not_finite_stays_with_those_that_have_it() -> None:

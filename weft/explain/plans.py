@@ -234,7 +234,7 @@ def _in_chunks(launch: Launch, plan: OuterPlan) -> list[str]:
     state = renamed(growth.scan.names[0], user_names(launch.where.analysis.function))
     parts = _count(launch.parts, "block")
     if step.joins:
-        return [f"a thread has four of {state}: of what {parts} of a row leave it makes what those after begin with"]
+        return [f"a thread has four of {state}: of what blocks of a row leave it makes what those after begin with"]
     wide = f"{plan.widths[1]} of {second}" if plan.tiled else f"all of {second}"
     lines = [f"rows: {', '.join(found.rows) or 'none'}; a block has {state} of all of {first} and {wide} in registers"]
     lines.append(f"goes through {along} in chunks of {CHUNK}, by products whose float32 factors are sums of three bfloat16")

@@ -24,12 +24,13 @@ LEAST_SIDE, LEAST_LENGTH = 16, 2 * CHUNK
 RESIDENT, RESIDENT_APART = 12, 16  # warps of a multiprocessor, where shared memory has room; with half of the states each
 DOTS = 4 * CHUNK  # of early states at the points of a chunk, by groups of four warps
 JOINING = 128  # threads of a block that joins what blocks of a row leave, of which each has four states
+SHARED_BITS = 32  # of the number of blocks whose states are joined, of one scan
 FEW_TOLD = 8  # blocks of a row whose sums are read by each of those after them
 MOST_SHARED = 224 * 1024  # of blocks that registers are to leave room for
 _ALIGNED = 1024  # bytes of shared memory of which tiles begin at a multiple
 # Bytes of ChunkWeights, of ChunkStates, and of what ChunkPairs and ChunkMeeting have besides.
 _WEIGHTS, _STATES = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32)
-_PAIRS, _MEETING = 4 * 6 * 64, 4 * (2 * 64 + 4 + 4 * 16 * 24 + 4 * 64)
+_PAIRS, _MEETING = 4 * 7 * 64, 4 * (2 * 64 + 4 + 4 * 16 * 24 + 4 * 64)
 _LARGEST_GRID = (1 << 31) - 1
 
 
@@ -63,11 +64,14 @@ class OuterExtents:
     chunks: int
 
     def sharing(self, plan: OuterPlan, step: OuterStep) -> int:
-        """Blocks of a launch that share a row; of one that joins, those whose states it joins."""
+        """Blocks of a launch that share a row; of one that joins what several leave, those of either scan, SHARED_BITS each."""
+        if step.joins:
+            told = [p * n if blocks else 0 for p, n, blocks in zip(self.parts, plan.pieces, plan.joins, strict=True)]
+            return sum(n << SHARED_BITS * k for k, n in enumerate(told))
         return self.parts[step.growth] * (1 if step.takes else plan.pieces[step.growth])
 
     def blocks(self, plan: OuterPlan, step: OuterStep) -> int:
-        return self.rows * self.tiles * (plan.joins[step.growth] if step.joins else self.sharing(plan, step))
+        return self.rows * self.tiles * (sum(plan.joins) if step.joins else self.sharing(plan, step))
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class Brought:
 @dataclass(frozen=True)
 class OuterStep:
     """A launch that goes through the points of one scan. takes: with what is taken of its states; else with what other blocks
-    need to know. joins: one that joins what these tell instead.
+    need to know. joins: one that joins what these tell instead, of all scans.
     """
 
     entry: str
@@ -115,7 +119,7 @@ def outer_steps(found: OuterStates, plan: OuterPlan, entry: str) -> tuple[OuterS
     growths, last = range(len(found.growths)), len(found.growths) - 1
     names = ("_early", "") if last else ("",)
     sums = [OuterStep(f"{entry}{names[k]}_before", k, False) for k in growths if plan.shared]
-    sums += [OuterStep(f"{entry}{names[k]}_joined", k, False, True) for k in growths if plan.joins[k]]
+    sums += [OuterStep(f"{entry}_joined", last, False, True)] if any(plan.joins) else []
     return (*sums, *(OuterStep(f"{entry}{names[k]}", k, True) for k in growths))
 
 
