@@ -10,14 +10,24 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tests.gradients import examined_gradient
 from weft.cli import arguments
 from weft.kernels import LIBRARY, linear_attention
+from weft.kernels.attention import attended_causal_alone
+from weft.pytorch.inspection import sources
 from weft.pytorch.kernel import Kernel
 from weft.pytorch.specs import TensorSpec
 from weft.runtime.nvrtc import Cubin, compile_cubin, gate
 
 ARCHITECTURES = ("sm_80", "sm_90a")
 DTYPES = ("float32", "bfloat16")
+# Gradients of what tensor cores are for, in the dtype that these have.
+GRADIENTS: tuple[tuple[Kernel, tuple[str | float, ...]], ...] = (
+    (attended_causal_alone, (*("bfloat16[2,8,1024,64]",) * 3, 0.125)),
+    (attended_causal_alone, (*("bfloat16[2,8,1024,128]",) * 3, 0.125)),
+    (linear_attention, (*("bfloat16[1,16,4096,64]",) * 3, "float32[1,16,4096]")),
+    (linear_attention, (*("bfloat16[1,16,4096,128]",) * 3, "float32[1,16,4096]")),
+)
 
 
 def programs(kernel: Kernel) -> Iterator[tuple[str, str, Cubin]]:
@@ -30,16 +40,27 @@ def programs(kernel: Kernel) -> Iterator[tuple[str, str, Cubin]]:
             yield dtype, arch, compile_cubin(source, arch, name=f"{kernel.name}_{dtype}.cu")
 
 
+def gradients(kernel: Kernel, inputs: tuple[str | float, ...]) -> Iterator[tuple[str, Cubin]]:
+    """(name, what NVRTC made) of each text of a kernel's gradients, for the newest architecture."""
+    arch = ARCHITECTURES[-1]
+    for name, source in sources(examined_gradient(kernel, *inputs), arch):
+        yield name, compile_cubin(source, arch, name=f"{name}.cu")
+
+
 def main() -> int:
-    unfit = 0
     kernels: list[Kernel] = [*LIBRARY.values(), linear_attention]
-    for kernel in kernels:
-        for dtype, arch, cubin in programs(kernel):
-            problems = gate(cubin)
-            unfit += bool(problems)
-            facts = f"{cubin.registers} registers, {cubin.shared} bytes shared"
-            print(f"{kernel.name:20} {dtype:10} {arch:8} {facts:36} {'; '.join(problems) or 'fit'}", flush=True)
-    return 1 if unfit else 0
+    found = [told(kernel.name, dtype, arch, cubin) for kernel in kernels for dtype, arch, cubin in programs(kernel)]
+    for kernel, inputs in GRADIENTS:
+        found += [told(name, str(inputs[0]), ARCHITECTURES[-1], cubin) for name, cubin in gradients(kernel, inputs)]
+    return 0 if all(found) else 1
+
+
+def told(name: str, inputs: str, arch: str, cubin: Cubin) -> bool:
+    """Whether a program is fit, which is printed."""
+    problems = gate(cubin)
+    facts = f"{cubin.registers} registers, {cubin.shared} bytes shared"
+    print(f"{name:32} {inputs:24} {arch:8} {facts:36} {'; '.join(problems) or 'fit'}", flush=True)
+    return not problems
 
 
 if __name__ == "__main__":

@@ -90,9 +90,10 @@ def test_gradients_of_heads_that_share_keys() -> None:
 
 
 def test_gradients_of_decays_that_are_given() -> None:
-    """What early and late states make together at a point is without the point's own decay."""
-    q, k, v = drawn((1, 130, 16), (1, 130, 16), (1, 130, 16))
-    assert "given_decays_adjoint_early" in clean(given_decays, q, k, v, torch.rand(1, 130), gradients=True)
+    """What early and late states make together at a point is without the point's own decay; what blocks leave is joined."""
+    q, k, v = drawn((1, 600, 16), (1, 600, 16), (1, 600, 16))
+    entries = clean(given_decays, q, k, v, 0.9 + 0.1 * torch.rand(1, 600), gradients=True)
+    assert {"given_decays_adjoint_early", "given_decays_adjoint_joined"} <= entries
 
 
 def test_what_is_not_finite_stays_with_those_that_have_it() -> None:
@@ -111,8 +112,9 @@ def test_nothing_grows_to_nothing_though_its_growth_has_no_number() -> None:
 
 
 def test_states_that_are_given_and_returned_backwards() -> None:
-    q, v, k, first = drawn((2, 200, 16), (2, 200, 24), (200, 16), (2, 16, 24))
-    clean(carried_on, q, k, v, torch.rand(2, 200), first.float())
+    """What many blocks of a row leave is joined by a launch of its own."""
+    q, v, k, first = drawn((2, 600, 16), (2, 600, 24), (600, 16), (2, 16, 24))
+    assert "carried_on_joined" in clean(carried_on, q, k, v, 0.9 + 0.1 * torch.rand(2, 600), first.float())
 
 
 def test_other_loops_and_float32() -> None:

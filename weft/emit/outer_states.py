@@ -7,6 +7,7 @@ a block's points where the states that come to it are not: what is not finite st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -24,13 +25,14 @@ from weft.graph.outer_states import Meeting, OuterStates, Taken
 from weft.graph.tile import Fold, Map, Read, Write, uses_of_write
 from weft.loops.ir import Const, Expr, Function, Let, Load, Ref, Store, trapping
 from weft.loops.schedule import Nest
-from weft.loops.types import INT64
+from weft.loops.types import BFLOAT16, FLOAT16, INT64
 from weft.plan.arguments import Facts
 from weft.plan.outer_states import (
     CHUNK,
     DOTS,
     MOST_SHARED,
     PACKET,
+    SHARED_BITS,
     Brought,
     OuterPlan,
     OuterStep,
@@ -48,10 +50,10 @@ from weft.plan.outer_states import (
 
 _TAKEN = (
     "added", "all", "before", "begin", "block", "both", "bring", "chunk", "chunks", "column", "each", "early", "end",
-    "fine", "first", "first_lane", "from", "group", "h", "here", "inside", "item", "keep", "kept", "lane", "late", "left",
-    "made", "memory", "n", "next", "one", "other", "outside", "own", "parts", "point", "points", "r", "row", "scores",
-    "segment", "Shared", "shared", "stage", "states", "stop", "sum", "sums", "thread", "total", "two", "v", "value",
-    "values", "x",
+    "fine", "first", "first_lane", "from", "group", "h", "half", "here", "inside", "item", "keep", "kept", "lane", "late",
+    "left", "lefts", "made", "memory", "n", "next", "one", "other", "outside", "own", "parts", "place", "point", "points",
+    "r", "row", "scores", "segment", "Shared", "shared", "stage", "states", "stop", "sum", "sums", "thread", "to", "told",
+    "total", "two", "v", "value", "values", "words", "x",
 )  # fmt: skip
 
 
@@ -68,7 +70,7 @@ def emit(function: Function, nest: Nest, found: OuterStates, plan: OuterPlan, fa
     names = [step.entry for step in steps]
     # sums of late scans need nothing of early ones: their blocks go along with those
     launches = [
-        replace(d, late=d.awaits and not step.takes)
+        replace(d, late=d.awaits and not step.takes and not step.joins)
         for d, step in zip(dependences([k > 0 for k, _ in enumerate(steps)]), steps, strict=True)
     ]
     include(writer, launches)
@@ -127,9 +129,12 @@ class OuterEntry(ValueBody):
         given += [f"float* {name}" for name in self.memory.values()]
         given += ["const int64_t parts"] if self.memory else []
         lines = ",\n    ".join(given)
-        bounds = f"{self.threads}, {self.resident}"
+        bounds = f"{self.threads}, {self.resident}" if not self.step.joins else f"{self.threads}"
         with self.writer.block(f'extern "C" __global__ void __launch_bounds__({bounds}) {self.step.entry}(\n    {lines})'):
             dependence.begin(self.writer)
+            if self.step.joins:
+                self.join()
+                return
             self.body()
             self.end(dependence)
 
@@ -142,6 +147,24 @@ class OuterEntry(ValueBody):
     def left_by(self, what: str, growth: int | None = None) -> str:
         own = self.growth if growth is None else self.found.growths[growth]
         return self.memory[f"{own.scan.names[0]}.{what}"]
+
+    def join(self) -> None:
+        """Make of what blocks of a row leave the states that those of the next launch begin with."""
+        line, states = self.writer.line, math.prod(self.plan.widths)
+        joined = [k for k, blocks in enumerate(self.plan.joins) if blocks]
+        blocks = -(-states // (4 * self.threads))
+        line("// a thread has four states of a row")
+        line(f"const int64_t row = blockIdx.x / {blocks * len(joined)};")
+        line(f"const int32_t place = (blockIdx.x % {blocks} * {self.threads} + threadIdx.x) * 4;")
+        if states % (4 * self.threads):
+            line(f"if (place >= {states}) return;")
+        for n, k in enumerate(joined):
+            own = f"if (blockIdx.x / {blocks} % {len(joined)} == {n})" if len(joined) > 1 else ""
+            with self.writer.block(own):
+                line(f"const int32_t told = int32_t(parts{f' >> {SHARED_BITS * k}' if k else ''});")
+                sums, left = self.left_by("sums", k), self.left_by("left", k)
+                given = [f"{sums} + row * told * {self.held} + place", f"{left} + row * told", f"{self.held}", "told"]
+                self.writer.wrapped(f"weft::join_states<{self.plan.pieces[k]}>(", given, ");")
 
     def body(self) -> None:
         self.rows()
@@ -404,6 +427,8 @@ class OuterEntry(ValueBody):
         for k, t in enumerate(self.taken):
             (side,) = {0, 1} - {self.found.sides.index(t.over)}
             place, writes = "const int32_t chunk, const int32_t row, const int64_t lane", self.writes_of(t)
+            packets = [w for w in writes if self.in_packets(w, t)]
+            writes = [w for w in writes if w not in packets]
             pairs = [w for w in writes if self.in_pairs(w, side)]
             one, both = (f"const auto write_{k}{name} = [&]({place}, {given})" for name, given in
                          (("", "const float value"), ("_pair", "const float value, const float other")))  # fmt: skip
@@ -411,8 +436,10 @@ class OuterEntry(ValueBody):
                 line(f"const int64_t point = {self.point_of('row')};")
                 line(f"if (!({self.is_point}) || int32_t(lane) >= {self.here[side]}) return;")
                 with self.placed("point", {side: "lane"}):
-                    for w in writes:
+                    for w in self.writes_of(t):
                         self.with_sum(t.fold, "value", partial(self.write, w), uses_of_write(w))
+            for n, w in enumerate(packets):
+                self.write_packet(f"{k}_{n}", w, t, side)
             if not pairs:
                 continue
             with self.writer.block(both, "};"):
@@ -442,16 +469,47 @@ class OuterEntry(ValueBody):
         """Whether two neighbours are stored by one instruction: an instruction of a warp has all bytes of eight runs then."""
         return w.guard is None and is_packets(w, self.found, self.plan, self.found.sides[side], self.facts)
 
+    def in_packets(self, w: Write, taken: Taken) -> bool:
+        """Whether eight neighbours, of which four threads have two each, are stored by one instruction: by pairs, the halves of
+        what memory moves at once come by two."""
+        half = self.function.array(w.array).dtype in (BFLOAT16, FLOAT16)
+        return half and self.width_of(taken) % 32 == 0 and self.in_pairs(w, 1 - self.found.sides.index(taken.over))
+
+    def width_of(self, taken: Taken) -> int:
+        """Places along the side that is left, of which a group of four warps has sums."""
+        return self.plan.widths[1 - self.found.sides.index(taken.over)] // (1 if self.apart else self.groups)
+
     def write_pair(self, w: Write, taken: Taken, side: int) -> None:
+        self.make_pair(w, taken, side)
+        with self.placed(sides={side: "lane"}):
+            type_ = memory_type(self.function.array(w.array).dtype)
+            self.writer.line(f"weft::store_pair(static_cast<{type_}*>({self.address(w.array, w.index)}), one, two);")
+
+    def make_pair(self, w: Write, taken: Taken, side: int) -> None:
         line = self.writer.line
-        type_ = memory_type(self.function.array(w.array).dtype)
         line("float one, two;  // no array: ptxas would have stored it")
         for made, lane, sum_ in (("one", "lane", "value"), ("two", "lane + 1", "other")):
             with self.writer.block(""), self.placed(sides={side: lane}):
                 use = lambda: line(f"{made} = {self.printer.value(w.value)};")  # noqa: B023, E731
                 self.with_sum(taken.fold, sum_, use, uses_of_write(w))
-        with self.placed(sides={side: "lane"}):
-            line(f"weft::store_pair(static_cast<{type_}*>({self.address(w.array, w.index)}), one, two);")
+
+    def write_packet(self, name: str, w: Write, taken: Taken, side: int) -> None:
+        """What threads do with two neighbours, and with eight that four threads have made."""
+        line, place = self.writer.line, "const int32_t chunk, const int32_t row, const int64_t lane"
+        type_ = memory_type(self.function.array(w.array).dtype)
+        with self.writer.block(f"const auto pack_{name} = [&]({place}, const float value, const float other)", "};"):
+            if any(isinstance(v, Read) for v in self.needed(uses_of_write(w))):
+                line(f"const int64_t point = {self.point_of('row')};")
+                line(f"if (!({self.is_point}) || int32_t(lane) >= {self.here[side]}) return uint32_t(0);")
+            with self.placed(f"({self.point_of('row')})"):
+                self.make_pair(w, taken, side)
+                line(f"return weft::pack<{type_}>(one, two);")
+        with self.writer.block(f"const auto store_{name} = [&]({place}, const uint32_t (&words)[4])", "};"):
+            line(f"const int64_t point = {self.point_of('row')};")
+            line(f"if (!({self.is_point}) || int32_t(lane) >= {self.here[side]}) return;")
+            with self.placed("point", {side: "lane"}):
+                line(f"auto* const to = reinterpret_cast<uint32_t*>({self.address(w.array, w.index)});")
+                line("weft::put(to, weft::Packet<uint32_t, 4>{words[0], words[1], words[2], words[3]});")
 
     def with_sum(self, fold: Fold, value: str, use: Callable[[], None], exprs: Sequence[Expr]) -> None:
         """What is done with the result of a fold, which has this value."""
@@ -473,23 +531,49 @@ class OuterEntry(ValueBody):
             self.initial()
             return
         line("int32_t from = first;")
-        self.initial()
-        line(f"#pragma unroll {max(1, 64 * self.threads // self.held)}")
         pieces = self.plan.pieces[self.step.growth]
         times = f" * {pieces}" if pieces > 1 else ""
-        with self.writer.block(f"for (int32_t n = 0; n < segment{times}; ++n)"):
-            begin = "int64_t(blockIdx.x) - segment"
-            line(f"const int64_t block = {f'({begin}){times}' if times else begin} + n;")
-            line(f"states.follow({self.left_by('sums')} + block * {self.held}, {self.left_by('left')}[block]);")
+        if self.plan.joins[self.step.growth]:
+            self.joined(times)
+        else:
+            self.follow(times)
         with self.writer.block("if (!__syncthreads_and(weft::all_finite(states.state)))"):
             line("// what is not finite is found again in order: not all that blocks have left may be in it")
             line("from = 0;")
             self.initial()
 
+    def joined(self, times: str) -> None:
+        """The states that a launch before has joined, besides what is left of the first ones."""
+        line = self.writer.line
+        joined = f"{self.left_by('sums')} + int64_t(blockIdx.x){times} * {self.held}"
+        if self.begins_with_zeros:
+            line(f"states.find({joined});")
+            return
+        line("float left = 1.0f;")
+        line(f"const float* const lefts = {self.left_by('left')} + (int64_t(blockIdx.x) - segment){times};")
+        line(f"for (int32_t n = 0; n < segment{times}; ++n) left *= lefts[n];")
+        self.initial()
+        line(f"states.follow({joined}, left);")
+
+    def follow(self, times: str) -> None:
+        """The states after what each block before has left."""
+        line = self.writer.line
+        self.initial()
+        line(f"#pragma unroll {max(1, 64 * self.threads // self.held)}")
+        with self.writer.block(f"for (int32_t n = 0; n < segment{times}; ++n)"):
+            begin = "int64_t(blockIdx.x) - segment"
+            line(f"const int64_t block = {f'({begin}){times}' if times else begin} + n;")
+            line(f"states.follow({self.left_by('sums')} + block * {self.held}, {self.left_by('left')}[block]);")
+
+    @property
+    def begins_with_zeros(self) -> bool:
+        (init,) = self.growth.scan.inits
+        return isinstance(init, Const) and not init.value
+
     def initial(self) -> None:
         """The states before the first point of all."""
         line, (init,) = self.writer.line, self.growth.scan.inits
-        if isinstance(init, Const) and not init.value:
+        if self.begins_with_zeros:
             line("states.clear();")
             return
         with self.writer.block("states.each([&](const int32_t row, const int32_t column, float& x)", "});"):
@@ -665,17 +749,18 @@ class OuterEntry(ValueBody):
         line("early.find(kept);")
         ahead = f"kept - {self.held} + thread * {self.held // self.threads}"
         line(f"if (chunk + 1 < stop) weft::prefetch_line({ahead});  // those of the next chunk, which come from far")
-        line("const float both = states.products(early);")
-        line("if (thread % 32 == 0) shared.meeting.of_both[thread / 32] = both;")
         if self.found.dotted(0) is None:
+            self.both_states()
             line("__syncthreads();")
             line("early.share(shared.states);")
             line("__syncthreads();")
             line(f"weft::ChunkMeeting::across(shared.meeting.of_early, {late[0]}, shared.states, {late[1]}, {groups});")
         mine = f"if (group == {self.groups - 1})" if self.groups > 1 else ""
         if self.paired:
-            self.meet_in_pairs([*early, *late], mine)
+            self.meet_in_pairs([*early, *late])
             return
+        if self.found.dotted(0) is not None:
+            self.both_states()
         line("weft::ChunkMeeting::Cells cells;")
         with self.writer.block(mine):
             self.writer.wrapped("shared.meeting.multiply(", ["cells", *early, *late, "shared.weights"], ");")
@@ -689,22 +774,30 @@ class OuterEntry(ValueBody):
                 line(f"fine = weft::is_finite(sum_{k}) && fine;")
                 line(f"if (threadIdx.x % 32 < 16) write_met_{k}(chunk, point, sum_{k});")
 
-    def meet_in_pairs(self, tiles: Sequence[str], mine: str) -> None:
-        """By the last four warps, and then by the first one."""
+    def both_states(self) -> None:
+        """What the states before a chunk make together."""
+        self.writer.line("const float both = states.products(early);")
+        self.writer.line("if (thread % 32 == 0) shared.meeting.of_both[thread / 32] = both;")
+
+    def meet_in_pairs(self, tiles: Sequence[str]) -> None:
+        """The same by pairs of points, of which two groups of warps have half each."""
         line = self.writer.line
-        weight, partial_ = self.number("early_weight"), [str(self.dotting(0)), str(self.dotting(1))]
-        with self.writer.block(mine):
-            self.writer.wrapped("shared.meeting.multiply(", [*tiles, "shared.weights", weight], ");")
+        weight, shares = self.number("early_weight"), [str(self.dotting(0)), str(self.dotting(1))]
+        mine = {1: "for (int32_t half = 1; half >= 0; --half)", 2: ""}.get(self.groups, "if (group < 2)")
+        half = "half" if self.groups == 1 else "group ^ 1"
+        with self.writer.block(mine) if mine else nullcontext():
+            self.writer.wrapped("shared.meeting.multiply(", [*tiles, "shared.weights", weight, half], ");")
+        if self.found.dotted(0) is not None:
+            self.both_states()  # when early ones have come
         line("__syncthreads();")
-        with self.writer.block("if (weft::warp_number() == 0)"):
-            line("float sum[2];")
-            self.writer.wrapped("shared.meeting.go(", ["sum", "shared.weights", weight, str(self.warps), *partial_], ");")
-            with self.writer.block("for (int32_t n = 0; n < 2; ++n)"):
-                line("const int32_t point = thread * 2 + n;")
-                for k, _ in enumerate(self.found.meetings):
-                    line(f"const float sum_{k} = {self.number(f'met_{k}')}[point] * sum[n];")
-                    line(f"fine = weft::is_finite(sum_{k}) && fine;")
-                    line(f"write_met_{k}(chunk, point, sum_{k});")
+        with self.writer.block("if (group == 0)" if self.groups > 1 else ""):
+            line("const int32_t point = weft::warp_number() % 4 * 16 + thread % 16;")
+            given = ["shared.weights", weight, str(self.warps), *shares]
+            self.writer.wrapped("const float sum = shared.meeting.go(", given, ");")
+            for k, _ in enumerate(self.found.meetings):
+                line(f"const float sum_{k} = {self.number(f'met_{k}')}[point] * sum;")
+                line(f"fine = weft::is_finite(sum_{k}) && fine;")
+                line(f"if (thread % 32 < 16) write_met_{k}(chunk, point, sum_{k});")
 
     def dotting(self, growth: int) -> int:
         """Groups of four warps that have part each of what states make with what a point adds to the others."""
@@ -715,11 +808,10 @@ class OuterEntry(ValueBody):
 
     def read(self, k: int, taken: Taken) -> None:
         """What is taken of the states at all points of a chunk."""
-        line, plan = self.writer.line, self.plan
+        line = self.writer.line
         over = self.found.sides.index(taken.over)
         inner, outer = map(self.tile_of, self.found.inner(taken))
-        groups = 1 if self.apart else self.groups
-        width = plan.widths[1 - over] // groups
+        groups, width = 1 if self.apart else self.groups, self.width_of(taken)
         with self.writer.block(f"if (group == {k % self.groups})" if self.apart else ""):
             line(f"float sums[{width // 8}][4], scores[4][4];")
             first = f"group * {width}" if groups > 1 else "0"
@@ -741,13 +833,32 @@ class OuterEntry(ValueBody):
             line("const int64_t lane = first_lane + thread % 4 * 2;  // so that places are found once")
             line("#pragma unroll")
             with self.writer.block("for (int32_t h = 0; h < 2; ++h)"):
+                packets = [w for w in self.writes_of(taken) if self.in_packets(w, taken)]
+                others = [w for w in self.writes_of(taken) if w not in packets]
+                for n, _ in enumerate(packets):
+                    self.write_packets(f"{k}_{n}", width)
+                if not others:
+                    return
                 line("#pragma unroll")
                 with self.writer.block(f"for (int32_t r = 0; r < {width // 8}; ++r)"):
-                    if any(self.in_pairs(w, side) for w in self.writes_of(taken)):
+                    if any(self.in_pairs(w, side) for w in others):
                         line(f"write_{k}_pair(chunk, row + 8 * h, lane + r * 8, sums[r][2 * h], sums[r][2 * h + 1]);")
                     else:
                         for v in range(2):
                             line(f"write_{k}(chunk, row + 8 * h, lane + r * 8 + {v}, sums[r][2 * h + {v}]);")
+
+    def write_packets(self, name: str, width: int) -> None:
+        """What a group has at a point, by packets: a thread takes those of one block of eight neighbours in four."""
+        line = self.writer.line
+        line("#pragma unroll")
+        with self.writer.block(f"for (int32_t r = 0; r < {width // 8}; r += 4)"):
+            line("uint32_t words[4];")
+            line("#pragma unroll")
+            with self.writer.block("for (int32_t n = 0; n < 4; ++n)"):
+                given = ["chunk", "row + 8 * h", "lane + (r + n) * 8", "sums[r + n][2 * h]", "sums[r + n][2 * h + 1]"]
+                self.writer.wrapped(f"words[n] = pack_{name}(", given, ");")
+            line("weft::turn_quad(words);")
+            line(f"store_{name}(chunk, row + 8 * h, first_lane + (r + thread % 4) * 8, words);")
 
     def end(self, dependence: Dependence) -> None:
         """What is known after a block's last point."""

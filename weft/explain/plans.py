@@ -233,13 +233,16 @@ def _in_chunks(launch: Launch, plan: OuterPlan) -> list[str]:
     assert launch.where is not None
     state = renamed(growth.scan.names[0], user_names(launch.where.analysis.function))
     parts = _count(launch.parts, "block")
+    if step.joins:
+        return [f"a thread has four of {state}: of what blocks of a row leave it makes what those after begin with"]
     wide = f"{plan.widths[1]} of {second}" if plan.tiled else f"all of {second}"
     lines = [f"rows: {', '.join(found.rows) or 'none'}; a block has {state} of all of {first} and {wide} in registers"]
     lines.append(f"goes through {along} in chunks of {CHUNK}, by products whose float32 factors are sums of three bfloat16")
     if not step.takes:
         return [*lines, f"{parts} share a row: each leaves what its points make of states of zeros"]
     if plan.shared:
-        lines.append(f"{parts} share a row: each goes on from what those before it have left, in order")
+        joined = ", which a launch has joined" if plan.joins[step.growth] else ", in order"
+        lines.append(f"{parts} share a row: each goes on from what those before it have left{joined}")
     if found.meetings and not step.growth:
         lines.append(f"keeps {state} before each chunk")
     lines.append("a chunk in which something is not finite is gone through point by point")
@@ -257,6 +260,8 @@ def _outer(launch: Launch, plan: OuterPlan) -> tuple[OuterStates, OuterStep]:
 def _in_chunks_line(launch: Launch, plan: OuterPlan) -> str:
     """The same in a few words."""
     _, step = _outer(launch, plan)
+    if step.joins:
+        return "the states that blocks begin with"
     return f"chunks of {CHUNK} points" if step.takes else "the states that they add"
 
 

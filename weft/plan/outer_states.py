@@ -23,11 +23,14 @@ MOST_SIDE, TILED_SIDE = 128, 64
 LEAST_SIDE, LEAST_LENGTH = 16, 2 * CHUNK
 RESIDENT, RESIDENT_APART = 12, 16  # warps of a multiprocessor, where shared memory has room; with half of the states each
 DOTS = 4 * CHUNK  # of early states at the points of a chunk, by groups of four warps
+JOINING = 128  # threads of a block that joins what blocks of a row leave, of which each has four states
+SHARED_BITS = 32  # of the number of blocks whose states are joined, of one scan
+FEW_TOLD = 8  # blocks of a row whose sums are read by each of those after them
 MOST_SHARED = 224 * 1024  # of blocks that registers are to leave room for
 _ALIGNED = 1024  # bytes of shared memory of which tiles begin at a multiple
 # Bytes of ChunkWeights, of ChunkStates, and of what ChunkPairs and ChunkMeeting have besides.
 _WEIGHTS, _STATES = 4 * (4 * 16 * 24 + 2 * 64 + 4), 4 * (8 * 64 + 32)
-_PAIRS, _MEETING = 4 * 6 * 64, 4 * (2 * 64 + 4 + 4 * 16 * 24 + 4 * 64)
+_PAIRS, _MEETING = 4 * 7 * 64, 4 * (2 * 64 + 4 + 4 * 16 * 24 + 4 * 64)
 _LARGEST_GRID = (1 << 31) - 1
 
 
@@ -36,7 +39,8 @@ class OuterPlan:
     """widths: of the states that a block has, of either side, in multiples of 16. packets: of either side, whether it
     is whole packets. tiled: blocks share the second side. warps: of a block. stages: of either
     scan, chunks that have a place in shared memory. shared: blocks share the points of a row. pieces: of either scan, blocks of
-    the launch before for the points of a block.
+    the launch before for the points of a block. joins: of either, blocks of the launch that joins what these leave of a row's
+    states to those that each block begins with; 0 where they are so few that blocks do that themselves.
     """
 
     widths: tuple[int, int]
@@ -46,6 +50,7 @@ class OuterPlan:
     stages: tuple[int, ...]
     shared: bool
     pieces: tuple[int, ...]
+    joins: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -59,11 +64,14 @@ class OuterExtents:
     chunks: int
 
     def sharing(self, plan: OuterPlan, step: OuterStep) -> int:
-        """Blocks of a launch that share a row."""
+        """Blocks of a launch that share a row; of one that joins what several leave, those of either scan, SHARED_BITS each."""
+        if step.joins:
+            told = [p * n if blocks else 0 for p, n, blocks in zip(self.parts, plan.pieces, plan.joins, strict=True)]
+            return sum(n << SHARED_BITS * k for k, n in enumerate(told))
         return self.parts[step.growth] * (1 if step.takes else plan.pieces[step.growth])
 
     def blocks(self, plan: OuterPlan, step: OuterStep) -> int:
-        return self.rows * self.tiles * self.sharing(plan, step)
+        return self.rows * self.tiles * (sum(plan.joins) if step.joins else self.sharing(plan, step))
 
 
 @dataclass(frozen=True)
@@ -80,23 +88,26 @@ class Brought:
 @dataclass(frozen=True)
 class OuterStep:
     """A launch that goes through the points of one scan. takes: with what is taken of its states; else with what other blocks
-    need to know.
+    need to know. joins: one that joins what these tell instead, of all scans.
     """
 
     entry: str
     growth: int
     takes: bool
+    joins: bool = False
 
     def apart(self, found: OuterStates, plan: OuterPlan) -> bool:
         """Whether two sums over states are taken by four warps each, which have half of the states besides; elsewhere groups of
-        four warps share the places of each sum.
+        four warps share the places of each sum, and each weighs all pairs of its points.
         """
         several = self.takes and len(found.taken_of(self.growth)) > 1
-        return several and plan.warps == 4 and plan.widths[0] == 64 and plan.widths[1] % 32 == 0
+        return several and (plan.warps == 8 or (plan.widths[0] == 64 and plan.widths[1] % 32 == 0))
 
     def warps(self, found: OuterStates, plan: OuterPlan) -> int:
         """Warps of a block."""
-        return 2 * plan.warps if self.apart(found, plan) else plan.warps
+        if self.joins:
+            return JOINING // 32
+        return 8 if self.apart(found, plan) else plan.warps
 
     def stages(self, plan: OuterPlan) -> int:
         """Chunks that have a place in shared memory."""
@@ -108,6 +119,7 @@ def outer_steps(found: OuterStates, plan: OuterPlan, entry: str) -> tuple[OuterS
     growths, last = range(len(found.growths)), len(found.growths) - 1
     names = ("_early", "") if last else ("",)
     sums = [OuterStep(f"{entry}{names[k]}_before", k, False) for k in growths if plan.shared]
+    sums += [OuterStep(f"{entry}_joined", last, False, True)] if any(plan.joins) else []
     return (*sums, *(OuterStep(f"{entry}{names[k]}", k, True) for k in growths))
 
 
@@ -158,10 +170,10 @@ def plan_outer_states(
     width = columns if whole or columns <= TILED_SIDE else TILED_SIDE
     widths = _width(rows), _width(width)
     states = math.prod(widths)
-    warps = next(n for n in (16, 8, 4) if n == 4 or (states >= 1024 * n and not any(w % 32 for w in widths)))
+    warps = 8 if states >= 8192 else 4  # a thread has room for what is added to 64 states
     packets = rows % PACKET == 0, columns % PACKET == 0
     both = len(found.growths)
-    plan = OuterPlan(widths, packets, width < columns, warps, (2,) * both, False, (1,) * both)
+    plan = OuterPlan(widths, packets, width < columns, warps, (2,) * both, False, (1,) * both, (0,) * both)
 
     def at_once(plan: OuterPlan, step: OuterStep) -> int:
         return blocks_at_once(found, plan, step, shared_bytes(function, found, plan, facts, step), machine.shared)
@@ -174,7 +186,7 @@ def plan_outer_states(
         return None
     tiles = -(-columns // widths[1])
     chunks = -(-length // CHUNK)
-    parts, pieces = [], []
+    parts, pieces, joins = [], [], []
     for step in steps[-both:]:
         most = at_once(plan, step) * machine.multiprocessors // (batch * tiles)
         own = max(1, min(most, chunks // 2))
@@ -182,14 +194,17 @@ def plan_outer_states(
         before = replace(step, takes=False)
         more = at_once(plan, before) * machine.multiprocessors // (batch * tiles * parts[-1])
         pieces.append(max(1, min(more, chunks // parts[-1])))
+        told = parts[-1] * pieces[-1]
+        joins.append(-(-states // (4 * JOINING)) if told > FEW_TOLD else 0)
     extent = OuterExtents(batch, tiles, tuple(parts), chunks)
-    plan = replace(plan, shared=max(parts) > 1, pieces=tuple(pieces))
+    plan = replace(plan, shared=max(parts) > 1, pieces=tuple(pieces), joins=tuple(joins))
     return (plan, extent) if max(extent.blocks(plan, step) for step in outer_steps(found, plan, "")) <= _LARGEST_GRID else None
 
 
 def blocks_at_once(found: OuterStates, plan: OuterPlan, step: OuterStep, size: int, shared: int) -> int:
     """Blocks that a multiprocessor has at once, of so many bytes of its shared memory."""
-    most = RESIDENT_APART if step.apart(found, plan) or not step.takes else RESIDENT
+    few = not step.takes or (step.apart(found, plan) and plan.warps == 4)  # registers of a thread
+    most = RESIDENT_APART if few else RESIDENT
     return 0 if size > shared else max(1, min(most // step.warps(found, plan), shared // (size + _ALIGNED)))
 
 
@@ -204,6 +219,8 @@ def tile_bytes(rows: int, width: int, parts: int) -> int:
 
 def shared_bytes(function: Function, found: OuterStates, plan: OuterPlan, facts: Facts, step: OuterStep) -> int:
     """Of all that a block has in shared memory."""
+    if step.joins:
+        return 0
     states = tile_bytes(*plan.widths, PARTS) if step.takes else 0
     more = _STATES + (_PAIRS if in_pairs(found) else _MEETING) if meets(found, step) else 0
     own = brought(function, found, plan, facts, step)
@@ -248,6 +265,7 @@ def held_states(found: OuterStates, plan: OuterPlan, step: OuterStep) -> int:
 
 def held(found: OuterStates, plan: OuterPlan, step: OuterStep) -> int:
     """Places in memory for the states of a block: the same ones for each launch of a plan."""
+    step = replace(step, joins=False)
     return held_states(found, plan, step) * 32 * step.warps(found, plan)
 
 
@@ -256,7 +274,7 @@ def outer_memory(found: OuterStates, plan: OuterPlan, extent: OuterExtents) -> l
     memory, steps = [], outer_steps(found, plan, "")
     own = held(found, plan, steps[0])
     for step in steps:
-        if not step.takes:
+        if not step.takes and not step.joins:
             name, blocks = found.growths[step.growth].scan.names[0], extent.blocks(plan, step)
             memory += [(f"{name}.sums", FLOAT32, blocks * own), (f"{name}.left", FLOAT32, blocks)]
     if found.meetings:

@@ -134,6 +134,45 @@ extern "C" __global__ void __launch_bounds__(128, 4) linear_attention_before(
     if (threadIdx.x == 0) state_before_left[blockIdx.x] = left;
 }
 
+extern "C" __global__ void __launch_bounds__(128) linear_attention_joined(
+    const weft::bfloat16* __restrict__ q,
+    const weft::bfloat16* __restrict__ k,
+    const weft::bfloat16* __restrict__ v_2,
+    const float* __restrict__ g,
+    weft::bfloat16* __restrict__ o,
+    const int64_t q_stride_0,
+    const int64_t q_stride_1,
+    const int64_t q_stride_2,
+    const int64_t k_stride_0,
+    const int64_t k_stride_1,
+    const int64_t k_stride_2,
+    const int64_t v_stride_0,
+    const int64_t v_stride_1,
+    const int64_t v_stride_2,
+    const int64_t g_stride_0,
+    const int64_t g_stride_1,
+    const int64_t o_stride_0,
+    const int64_t o_stride_1,
+    const int64_t o_stride_2,
+    const int64_t batch,
+    const int64_t heads,
+    const int64_t length,
+    const int64_t width,
+    const int64_t v_size_3,
+    float* state_before_sums,
+    float* state_before_left,
+    const int64_t parts) {
+    weft::await_launch_before();
+    weft::allow_launch_after();
+    // a thread has four states of a row
+    const int64_t row = blockIdx.x / 8;
+    const int32_t place = (blockIdx.x % 8 * 128 + threadIdx.x) * 4;
+    {
+        const int32_t told = int32_t(parts);
+        weft::join_states<1>(state_before_sums + row * told * 4096 + place, state_before_left + row * told, 4096, told);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
@@ -276,10 +315,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         // linear_attention.py:37: o[b, h, t, e] = total
         o_b_h[t * o_stride_2 + e] = total_2;
     };
-    const auto write_0_pair = [&](const int32_t chunk, const int32_t row, const int64_t lane, const float value, const float other) {
-        const int64_t point = int64_t(chunk) * 64 + row;
-        if (!(point < length) || int32_t(lane) >= int32_t(v_size_3)) return;
-        const int64_t t = point;
+    const auto pack_0_0 = [&](const int32_t chunk, const int32_t row, const int64_t lane, const float value, const float other) {
         float one, two;  // no array: ptxas would have stored it
         {
             const float total_3 = value;
@@ -289,16 +325,18 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
             const float total_4 = other;
             two = total_4;
         }
+        return weft::pack<weft::bfloat16>(one, two);
+    };
+    const auto store_0_0 = [&](const int32_t chunk, const int32_t row, const int64_t lane, const uint32_t (&words)[4]) {
+        const int64_t point = int64_t(chunk) * 64 + row;
+        if (!(point < length) || int32_t(lane) >= int32_t(v_size_3)) return;
         const int64_t e = lane;
-        weft::store_pair(static_cast<weft::bfloat16*>(o_b_h + t * o_stride_2 + e), one, two);
+        const int64_t t = point;
+        auto* const to = reinterpret_cast<uint32_t*>(o_b_h + t * o_stride_2 + e);
+        weft::put(to, weft::Packet<uint32_t, 4>{words[0], words[1], words[2], words[3]});
     };
     int32_t from = first;
-    states.clear();
-    #pragma unroll 2
-    for (int32_t n = 0; n < segment; ++n) {
-        const int64_t block = int64_t(blockIdx.x) - segment + n;
-        states.follow(state_before_sums + block * 4096, state_before_left[block]);
-    }
+    states.find(state_before_sums + int64_t(blockIdx.x) * 4096);
     if (!__syncthreads_and(weft::all_finite(states.state))) {
         // what is not finite is found again in order: not all that blocks have left may be in it
         from = 0;
@@ -334,8 +372,15 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
                 #pragma unroll
                 for (int32_t h = 0; h < 2; ++h) {
                     #pragma unroll
-                    for (int32_t r = 0; r < 8; ++r) {
-                        write_0_pair(chunk, row + 8 * h, lane + r * 8, sums[r][2 * h], sums[r][2 * h + 1]);
+                    for (int32_t r = 0; r < 8; r += 4) {
+                        uint32_t words[4];
+                        #pragma unroll
+                        for (int32_t n = 0; n < 4; ++n) {
+                            words[n] = pack_0_0(chunk, row + 8 * h, lane + (r + n) * 8, sums[r + n][2 * h],
+                                    sums[r + n][2 * h + 1]);
+                        }
+                        weft::turn_quad(words);
+                        store_0_0(chunk, row + 8 * h, first_lane + (r + thread % 4) * 8, words);
                     }
                 }
             }

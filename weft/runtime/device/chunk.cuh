@@ -195,14 +195,22 @@ WEFT_FUNCTION void multiply_points(float (&sums)[blocks][4], const PartsTile<64,
 }
 #endif
 
+// Whether all of many numbers are finite: 0 times an infinity, or NaN, is NaN, which stays in a sum. An instruction each.
+struct Finite {
+    float sums[4] = {};
+
+    WEFT_FUNCTION void see(float value, int v) { sums[v] = fma(value, 0.0f, sums[v]); }
+    WEFT_FUNCTION bool all() const { return sums[0] + sums[1] + (sums[2] + sums[3]) == 0.0f; }
+};
+
 template <int count> WEFT_FUNCTION bool all_finite(const float (&values)[count][4]) {
-    bool found = true;
+    Finite found;
 #pragma unroll
     for (int r = 0; r < count; ++r) {
 #pragma unroll
-        for (int v = 0; v < 4; ++v) found = found && is_finite(values[r][v]);
+        for (int v = 0; v < 4; ++v) found.see(values[r][v], v);
     }
-    return found;
+    return found.all();
 }
 
 // What is left, at later points of a chunk, of what its points add: products of the decays in between, and of the weight.
@@ -562,34 +570,33 @@ protected:
 // the same decays: sums of their products. They are of pairs of a point, of those that add to early states, and one that adds to
 // late ones, on either side: of what both add, times the decays in between, which no point's sum needs apart.
 struct ChunkPairs : ChunkStates {
-    float row[64];  // of a point that adds to early states, with those of other blocks that add to late ones
+    float row[2][64];  // by half of the points that add to late states: of a point that adds to early ones, with those of other blocks
     float column[4][64];  // by block of points that add to early states: the same of a point that adds to late ones
     float near[64];  // of pairs of a point's own block
 
-    // By four warps, of which each has those of a block's points that add to early states; weight: of those.
+    // With half of the points that add to late states; by four warps, of which each has those of a block's points that add to early
+    // ones. weight: of those.
     template <int rows, int width, int p0, int p1, int p2, int p3>
     WEFT_FUNCTION void multiply(const PartsTile<64, rows, p0>& early_left, const PartsTile<64, width, p1>& early_right,
                                 const PartsTile<64, rows, p2>& late_left, const PartsTile<64, width, p3>& late_right,
-                                const ChunkWeights& weights, const float (&weight)[64]) {
-        const int thread = own_thread(), lane = thread % 32;
+                                const ChunkWeights& weights, const float (&weight)[64], int half) {
+        const int lane = own_thread() % 32;
         PointWeights<false> own(weights, weight, weight);
+        if (half == 0 && own.warp == 3) own.until[0] *= weights.block[2], own.until[1] *= weights.block[2];
         float far[2] = {}, cell[2][4];
 #if __CUDA_ARCH__ >= 900
+        float one[4][4], other[4][4];
+        multiply_points(one, early_left, late_left, half * 32);
+        multiply_points(other, early_right, late_right, half * 32);
+        wgmma_wait<0>(flat(one), flat(other));
 #pragma unroll
-        for (int last = 3; last >= 0; last -= 2) {
-            float one[4][4], other[4][4];
-            multiply_points(one, early_left, late_left, last / 2 * 32);
-            multiply_points(other, early_right, late_right, last / 2 * 32);
-            wgmma_wait<0>(flat(one), flat(other));
-#pragma unroll
-            for (int n = 1; n >= 0; --n) {
-                const int first = 2 * n, second = first + 1;
-                pairs(far, cell, one[first], one[second], other[first], other[second], last - 1 + n, own, weights);
-            }
+        for (int n = 1; n >= 0; --n) {
+            const int first = 2 * n, second = first + 1;
+            pairs(far, cell, one[first], one[second], other[first], other[second], 2 * half + n, own, weights);
         }
 #else
 #pragma unroll 1
-        for (int j = own.warp; j >= 0; --j) {
+        for (int j = minimum(own.warp, 2 * half + 1); j >= 2 * half; --j) {
             float one[2][4] = {}, other[2][4] = {};
             scores(one, early_left, late_left, own.warp * 16, j * 16);
             scores(other, early_right, late_right, own.warp * 16, j * 16);
@@ -600,63 +607,49 @@ struct ChunkPairs : ChunkStates {
         for (int h = 0; h < 2; ++h) {
             far[h] += __shfl_xor_sync(0xffffffffu, far[h], 1);
             far[h] += __shfl_xor_sync(0xffffffffu, far[h], 2);
-            if (lane % 4 == 0) row[own.warp * 16 + h * 8 + own.point] = far[h];
+            if (lane % 4 == 0) row[half][own.row(h)] = far[h];
         }
+        if (own.warp / 2 != half) return;
         const float around = along(cell, own, lane);
         if (lane < 16) near[own.warp * 16 + column_of(lane)] = around;
     }
 
-    // The sums at two points, of whose numbers the first is twice the lane's; by one warp. weight: of points that add to early
-    // states. earlies, lates: groups that have part each of `of_early`, `of_late`; warps: that have part of `of_both`.
-    WEFT_FUNCTION void go(float (&sum)[2], const ChunkWeights& weights, const float (&weight)[64], int warps, int earlies,
-                          int lates) const {
-        const int lane = own_thread() % 32, block = lane / 8;
-        const float since = weights.since_begin(block), end = weights.to_end(block), total = weights.total();
-        float after[2], until[2], rows[2], columns[2] = {};  // those of points after, and of points up to one
-        float low = 0.0f, high = 0.0f;  // of pairs around the second block, and around the third
+    // The sum at a point of a warp's block, of the number of its lane; by four warps. weight: of points that add to early states.
+    // earlies, lates: groups that have part each of `of_early`, `of_late`; warps: that have part of `of_both`.
+    WEFT_FUNCTION float go(const ChunkWeights& weights, const float (&weight)[64], int warps, int earlies, int lates) const {
+        const int lane = own_thread() % 32, block = warp_number() % 4, other = lane / 8;
+        const auto late = [&](int point, float since) {
+            return weight[point] * weights.before[point] * since * of(of_late, point, lates);
+        };
+        const auto early = [&](int point, float left) { return weights.after[point] * left * of(of_early, point, earlies); };
+        const auto around = [&](int point) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int b = 1; b < 4; ++b) sum += b > block ? column[b][point] : 0.0f;
+            return sum;
+        };
+        // what other blocks have on either side, of which a lane has two points
+        float all = lane < warps ? weights.total() * of_both[lane] : 0.0f;
+        const float since = weights.since_begin(other), left = weights.to_end(other);
 #pragma unroll
         for (int v = 0; v < 2; ++v) {
             const int point = 2 * lane + v;
-            after[v] = weight[point] * weights.before[point] * since * of(of_late, point, lates);
-            until[v] = weights.after[point] * end * of(of_early, point, earlies);
-            rows[v] = row[point];
-#pragma unroll
-            for (int b = 1; b < 4; ++b) {
-                const float own = b > block ? column[b][point] : 0.0f;
-                columns[v] += own;
-                if (block == 0 && b > 1) low += own;
-                if (block < 2 && b == 3) high += own;
-            }
+            if (other > block) all += late(point, since);
+            if (other < block) all += early(point, left) + around(point);
         }
-        float both = lane < warps ? total * of_both[lane] : 0.0f;
 #pragma unroll
-        for (int far = 1; far < 32; far *= 2) {
-            both += __shfl_xor_sync(0xffffffffu, both, far);
-            low += __shfl_xor_sync(0xffffffffu, low, far);
-            high += __shfl_xor_sync(0xffffffffu, high, far);
-        }
-        if (block == 1) both += low;
-        if (block == 2) both += high;
-        // sums over lanes of both points of each, then of the lanes before and after a lane's own
-        float late = after[0] + after[1], early = until[0] + until[1], beside = rows[0] + rows[1], above = columns[0] + columns[1];
+        for (int far = 1; far < 32; far *= 2) all += __shfl_xor_sync(0xffffffffu, all, far);
+        // and the block's own: by half of the lanes the points after one, by others those up to one
+        const int point = block * 16 + (lane < 16 ? 15 - lane : lane - 16);
+        float own = lane < 16 ? late(point, weights.since_begin(block)) + row[0][point] + row[1][point]
+                              : early(point, weights.to_end(block)) + around(point);
 #pragma unroll
-        for (int far = 1; far < 32; far *= 2) {
-            const float next = __shfl_down_sync(0xffffffffu, late, far), last = __shfl_up_sync(0xffffffffu, early, far);
-            if (lane + far < 32) late += next;
-            if (lane >= far) early += last;
-            if (far < 8) {
-                const float right = __shfl_down_sync(0xffffffffu, beside, far, 8), left = __shfl_up_sync(0xffffffffu, above, far, 8);
-                if (lane % 8 + far < 8) beside += right;
-                if (lane % 8 >= far) above += left;
-            }
+        for (int far = 1; far < 16; far *= 2) {
+            const float before = __shfl_up_sync(0xffffffffu, own, far, 16);
+            if (lane % 16 >= far) own += before;
         }
-        late = __shfl_down_sync(0xffffffffu, late, 1), early = __shfl_up_sync(0xffffffffu, early, 1);
-        beside = __shfl_down_sync(0xffffffffu, beside, 1, 8), above = __shfl_up_sync(0xffffffffu, above, 1, 8);
-        sum[1] = both + (lane < 31 ? late : 0.0f) + (lane % 8 < 7 ? beside : 0.0f);
-        sum[0] = sum[1] + after[1] + rows[1];
-        const float begin = (lane > 0 ? early : 0.0f) + (lane % 8 > 0 ? above : 0.0f) + until[0] + columns[0];
-        sum[0] += begin + near[2 * lane];
-        sum[1] += begin + until[1] + columns[1] + near[2 * lane + 1];
+        const float after = __shfl_sync(0xffffffffu, own, 14 - lane % 16), up_to = __shfl_sync(0xffffffffu, own, 16 + lane % 16);
+        return all + (lane % 16 < 15 ? after : 0.0f) + up_to + near[block * 16 + lane % 16];
     }
 
 private:
@@ -958,8 +951,14 @@ template <int rows, int width, int warps> struct OuterStates {
     }
 
     WEFT_FUNCTION void find(const float* memory) {
-        clear();
-        follow(memory, 0.0f);
+        const int thread = own_thread();
+#pragma unroll
+        for (int r = 0; r < count; ++r) {
+            Packet<float, 4> found = {};
+            if (has(0, thread)) found = *reinterpret_cast<const Packet<float, 4>*>(memory + place(r, thread) * 4);
+#pragma unroll
+            for (int v = 0; v < 4; ++v) state[r][v] = found.lane[v];
+        }
     }
     // The sum over all states of their products with others, by warps.
     WEFT_FUNCTION float products(const OuterStates& other) const {
@@ -1068,14 +1067,14 @@ template <int rows, int width, int warps> struct OuterStates {
     WEFT_FUNCTION bool after(float (&next)[count][4], float& total, const PartsTile<64, rows, lefts>& left,
                              const PartsTile<64, width, rights>& right, const ChunkWeights& weights) const {
         products<false>(next, left, right, weights);
-        bool found = true;
+        Finite found;
         total = weights.total();
 #pragma unroll
         for (int r = 0; r < count; ++r) {
 #pragma unroll
-            for (int v = 0; v < 4; ++v) found = found && is_finite(fma(total, state[r][v], next[r][v]));
+            for (int v = 0; v < 4; ++v) found.see(fma(total, state[r][v], next[r][v]), v);
         }
-        return found;
+        return found.all();
     }
     // Go on with them. They are computed twice: kept until all know that they are finite, they would take registers from products.
     WEFT_FUNCTION void take(const float (&next)[count][4], float total) {
@@ -1148,5 +1147,30 @@ template <int rows, int width, int warps> struct OuterStates {
         }
     }
 };
+
+// Of four states of a row, what each of the blocks that share it makes of zeros, `held` places apart, and what each leaves of those
+// before: for each run of `pieces` of them, the states before it take the place of the first one's. Blocks after would each read all
+// of those before themselves.
+template <int pieces> WEFT_FUNCTION void join_states(float* sums, const float* left, int32_t held, int32_t blocks) {
+    constexpr int ahead = 8;  // on their way at once
+    Packet<float, 4> state = {};
+    for (int32_t first = 0; first < blocks; first += ahead) {
+        Packet<float, 4> added[ahead];
+        float lefts[ahead];
+#pragma unroll
+        for (int n = 0; n < ahead; ++n) {
+            if (first + n >= blocks) break;
+            added[n] = *reinterpret_cast<const Packet<float, 4>*>(sums + int64_t(first + n) * held);
+            lefts[n] = left[first + n];
+        }
+#pragma unroll
+        for (int n = 0; n < ahead; ++n) {
+            if (first + n >= blocks) break;
+            if ((first + n) % pieces == 0) *reinterpret_cast<Packet<float, 4>*>(sums + int64_t(first + n) * held) = state;
+#pragma unroll
+            for (int v = 0; v < 4; ++v) state.lane[v] = fma(lefts[n], state.lane[v], added[n].lane[v]);
+        }
+    }
+}
 
 }  // namespace weft

@@ -68,11 +68,28 @@ template <typename T, int rows, bool along_points, int count = 128 / sizeof(T)> 
 #endif
 };
 
+// Of four threads beside each other, the value of each for thread i becomes the i-th of that one.
+template <typename T> WEFT_FUNCTION void turn_quad(T (&own)[4]) {
+    const int q = threadIdx.x % 4;
+    // what belongs to the neighbours at distance 1, then at distance 2, changes places with theirs
+#pragma unroll
+    for (int far = 1; far <= 2; far *= 2) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if (i & far) continue;
+            const bool high = q & far;
+            const T given = high ? own[i] : own[i + far];
+            const T taken = __shfl_xor_sync(0xffffffffu, given, far);
+            own[i] = high ? taken : own[i];
+            own[i + far] = high ? own[i + far] : taken;
+        }
+    }
+}
+
 // Sums of a warpgroup's products, of which a thread has the columns 8 r + 2 q + v of its rows, q its place in its quad: from here
 // on it has 32 g + 8 q + 2 i + v in their places, r = 4 g + i. So it has eight neighbours, where it had two.
 template <typename T, int count> WEFT_FUNCTION void exchange_quads(T (&sums)[count]) {
     static_assert(count % 16 == 0, "columns in runs of 32");
-    const int q = threadIdx.x % 4;
 #pragma unroll
     for (int first = 0; first < count; first += 16) {
 #pragma unroll
@@ -80,19 +97,7 @@ template <typename T, int count> WEFT_FUNCTION void exchange_quads(T (&sums)[cou
             T own[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) own[i] = sums[first + 4 * i + v];
-            // what belongs to the neighbours at distance 1, then at distance 2, changes places with theirs
-#pragma unroll
-            for (int far = 1; far <= 2; far *= 2) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    if (i & far) continue;
-                    const bool high = q & far;
-                    const T given = high ? own[i] : own[i + far];
-                    const T taken = __shfl_xor_sync(0xffffffffu, given, far);
-                    own[i] = high ? taken : own[i];
-                    own[i + far] = high ? own[i + far] : taken;
-                }
-            }
+            turn_quad(own);
 #pragma unroll
             for (int i = 0; i < 4; ++i) sums[first + 4 * i + v] = own[i];
         }
