@@ -10,6 +10,10 @@
 
 namespace weft {
 
+// A number that all threads of a warp have, as the compiler then knows: what is made of it takes no registers of theirs, and one
+// instruction for each matrix of shared memory.
+WEFT_FUNCTION int32_t uniform(int32_t value) { return __shfl_sync(0xffffffffu, value, 0); }
+
 // Points of each of `rows` rows, in lines of 128 bytes: a line has the points of a row (along_points), or a point of as many
 // rows; of these there may be any multiple of points that an instruction takes.
 // 16 bytes of neighbours along a line are a packet; packets are swizzled by the line, so that no bank is met twice: in the one
@@ -68,11 +72,28 @@ template <typename T, int rows, bool along_points, int count = 128 / sizeof(T)> 
 #endif
 };
 
+// A square that the four threads of a quad have a line of each: from here on they have a column of it.
+template <typename T> WEFT_FUNCTION void exchange_square(T (&own)[4]) {
+    const int q = threadIdx.x % 4;
+    // what belongs to the neighbours at distance 1, then at distance 2, changes places with theirs
+#pragma unroll
+    for (int far = 1; far <= 2; far *= 2) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if (i & far) continue;
+            const bool high = q & far;
+            const T given = high ? own[i] : own[i + far];
+            const T taken = __shfl_xor_sync(0xffffffffu, given, far);
+            own[i] = high ? taken : own[i];
+            own[i + far] = high ? own[i + far] : taken;
+        }
+    }
+}
+
 // Sums of a warpgroup's products, of which a thread has the columns 8 r + 2 q + v of its rows, q its place in its quad: from here
 // on it has 32 g + 8 q + 2 i + v in their places, r = 4 g + i. So it has eight neighbours, where it had two.
 template <typename T, int count> WEFT_FUNCTION void exchange_quads(T (&sums)[count]) {
     static_assert(count % 16 == 0, "columns in runs of 32");
-    const int q = threadIdx.x % 4;
 #pragma unroll
     for (int first = 0; first < count; first += 16) {
 #pragma unroll
@@ -80,21 +101,42 @@ template <typename T, int count> WEFT_FUNCTION void exchange_quads(T (&sums)[cou
             T own[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) own[i] = sums[first + 4 * i + v];
-            // what belongs to the neighbours at distance 1, then at distance 2, changes places with theirs
-#pragma unroll
-            for (int far = 1; far <= 2; far *= 2) {
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    if (i & far) continue;
-                    const bool high = q & far;
-                    const T given = high ? own[i] : own[i + far];
-                    const T taken = __shfl_xor_sync(0xffffffffu, given, far);
-                    own[i] = high ? taken : own[i];
-                    own[i + far] = high ? own[i + far] : taken;
-                }
-            }
+            exchange_square(own);
 #pragma unroll
             for (int i = 0; i < 4; ++i) sums[first + 4 * i + v] = own[i];
+        }
+    }
+}
+
+// The other way round, of what lies in memory: of two rows, where a thread had eight neighbours, 8 q + 2 i + v, it has the columns
+// 8 i + 2 q + v of products.
+template <typename T> WEFT_FUNCTION void exchange_pairs(Run<T, 8>& first, Run<T, 8>& second) {
+    if constexpr (sharing<T, 8> == 4) {  // a pair of each row in a word
+        uint32_t own[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const uint32_t a = first.four[i / 2], b = second.four[i / 2];
+            own[i] = i % 2 ? a >> 16 | (b & 0xffff0000u) : (a & 0xffffu) | b << 16;
+        }
+        exchange_square(own);
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            first.four[i / 2] = (own[i] & 0xffffu) | own[i + 1] << 16;
+            second.four[i / 2] = own[i] >> 16 | (own[i + 1] & 0xffff0000u);
+        }
+    } else if constexpr (sharing<T, 8> == 2) {
+        exchange_square(first.pair);
+        exchange_square(second.pair);
+    } else {
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+            Run<T, 8>& run = v < 2 ? first : second;
+            T own[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) own[i] = run.lane[2 * i + v % 2];
+            exchange_square(own);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) run.lane[2 * i + v % 2] = own[i];
         }
     }
 }

@@ -133,6 +133,13 @@ WEFT_FUNCTION void unpack(const Run<T, count>& run, Value (&tile)[count]) {
     run.unpack(tile);
 }
 
+// One of these elements, of which the compiler knows the number.
+template <typename Value, typename T, int count> WEFT_FUNCTION Value element(const Run<T, count>& run, int number) {
+    Value tile[count];
+    run.unpack(tile);
+    return tile[number];
+}
+
 // The same address in global memory, but the compiler does not know it: loads through it stay where they are written.
 template <typename T> WEFT_FUNCTION const T* opaque(const T* address) {
     uint64_t place = detail::global_address(address);
