@@ -372,7 +372,7 @@ class RowFoldsEntry(PairsEntry):
         if self.chain.given is not None or self.held:
             return {}
         reads = any(isinstance(x, Load) for v in self.middle for e in uses(v) for x in walk_expr(e))
-        told = self.pair_packets.keys()  # which are there beyond what rows have
+        told = self.own_pairs.keys()  # which are there beyond what rows have
         reads = reads or any(isinstance(v, Read) and self.chain.column in v.axes and v.name not in told for v in self.middle)
         reads = reads or any(self.direct(v) & self.column_lines.keys() for v in self.middle)
         if reads or len(self.chain.leading) != len(own) or not all(map(vanishes, (*values.values(), *exprs))):

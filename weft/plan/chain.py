@@ -52,8 +52,9 @@ TURNS_OF_SEVERAL, FILLED, FILLED_BY_SEVERAL, MOST_ALONE = TURNS[:-1], 0.93, 0.87
 FILLED_ALONE = {1: 0.93, 2: 1.0, 3: 0.93}  # by warpgroups
 # And tiles of rows and turns that have a place: those of rows are many, and turns that wait cost more.
 PLACES_OF_SEVERAL = [(2, 4), (2, 3), (1, 4), (1, 3), (1, 2)]
-# Elements of a packet of what pairs of rows and columns have, and of the packets that the threads of a row bring together.
-PACKET_OF_PAIRS, QUAD_OF_PAIRS, PAIRED = 8, 32, (BOOL, FLOAT16, BFLOAT16, FLOAT32)
+# Elements of a packet of bytes that pairs of rows and columns have, and of those that the threads of a row bring together; the
+# types that pairs have.
+PACKET_OF_BYTES, QUAD_OF_BYTES, PAIRED = 8, 32, (BOOL, FLOAT16, BFLOAT16, FLOAT32)
 # Columns of a page, that are whole lines of a swizzle: a multiple of so many.
 LEAST_PAGE = 8
 # Tiles of rows beyond which turns are rather left out than shared by several blocks, and columns of such a turn at the most.
@@ -80,6 +81,20 @@ RUN_OF_PARTS, PARTS_BLOCK, MOST_SHARING, FEWEST_SHARED = 8, 128, 8, 4
 
 
 @dataclass(frozen=True)
+class BroughtPairs:
+    """A read of a row and a column that comes before their scores: so many neighbours at once, of elements of so many bytes."""
+
+    read: str
+    packet: int
+    size: int
+
+    @property
+    def words(self) -> int:
+        """Registers of a thread for 8 columns of two rows, of which it has two each: packets are of all four threads."""
+        return 1 if self.packet == PACKET_OF_BYTES else 2 * (2 // self.packet) * max(1, self.packet * self.size // 4)
+
+
+@dataclass(frozen=True)
 class ChainPlan:
     """scores, sums: the two products, whose tiles are (rows, columns, points) and (rows, lanes, columns). A warpgroup has 64 of
     a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead, and rows, of so many tiles of
@@ -88,8 +103,8 @@ class ChainPlan:
     mask's condition, as a launch before tells. overlapped: the sums of a turn are multiplied together with the scores of the
     next one; else, if there are any, before them, so that both need not have registers. together: how many of a tile's rows
     there are; 0: all. parts: of the columns, which as many blocks fold. meeting: who combines what they leave. page: columns of
-    a page, where they lie in such. pairs: reads of a row and a column that come
-    in packets, and the bytes of an element. same: operands of sums whose tiles are those of operands of scores.
+    a page, where they lie in such. pairs: what comes of rows and columns before their
+    scores. same: operands of sums whose tiles are those of operands of scores.
     """
 
     scores: ProductPlan
@@ -104,7 +119,7 @@ class ChainPlan:
     asking: bool = False
     row: str = ""
     page: int = 0
-    pairs: tuple[tuple[str, int], ...] = ()
+    pairs: tuple[BroughtPairs, ...] = ()
     meeting: Meeting = ""
     same: tuple[tuple[str, str], ...] = ()
 
@@ -440,19 +455,19 @@ def _plans(
     known = {*chain.axes, *(n for v in chain.values for n in names_of(v))}
     scalars = len({n for v in made if isinstance(v, Map) for n in free_names(v.value)} - known)
     more = AXIS_WORDS * max(0, len(chain.sums.batch) - 1) + READ_WORDS * reads
-    pair_bytes = sum(size for _, size in plain.pairs)
+    pair_words = sum(p.words for p in plain.pairs)
     registers = REGISTERS_ASKING if chain.asks_rows else REGISTERS
     for groups in WARPGROUPS:
         for turn in TURNS_OF_SEVERAL if several(chain) else TURNS:
             if lines and turn % MATRIX_POINTS or plain.page and turn % plain.page and plain.page % turn:
                 continue
-            if plain.pairs and turn % QUAD_OF_PAIRS:
+            if turn % QUAD_OF_BYTES and any(p.packet == PACKET_OF_BYTES for p in plain.pairs):
                 continue
             rows = groups * FRAGMENT_ROWS
             if plain.together > rows or asked and turn > MOST_LEFT_OUT:
                 continue
             scores = len(chain.scores.folds) * turn // 2
-            words = scores + left * turn // 4 + sums * lanes // 2 + pair_bytes * turn // 8
+            words = scores + left * turn // 4 + sums * lanes // 2 + pair_words * turn // 8
             overlapped, places = True, [*itertools.product(ROW_PLACES, STAGES)]
             if several(chain):
                 words += OTHER_WORDS + ROW_WORDS * of_rows + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
@@ -540,8 +555,8 @@ def lines_of(chain: Chain, skips: bool) -> tuple[Read, ...]:
     )  # fmt: skip
 
 
-def pairs_of(function: Function, chain: Chain, facts: Facts) -> tuple[tuple[str, int], ...]:
-    """The reads of a row and a column, of which those of a row's columns lie side by side in whole packets, and their bytes."""
+def pairs_of(function: Function, chain: Chain, facts: Facts) -> tuple[BroughtPairs, ...]:
+    """The reads of a row and a column, of which those of a row's columns lie side by side."""
     if chain.axes[chain.column].start != ZERO:
         return ()  # turns may begin between packets
     exprs = [*(o.value for o in chain.sums.left), *(e for f in (*chain.leading, *chain.following) for e in f.parts)]
@@ -549,11 +564,11 @@ def pairs_of(function: Function, chain: Chain, facts: Facts) -> tuple[tuple[str,
     for v in made_of(chain.sums, exprs):
         if not isinstance(v, Read) or not {chain.row, chain.column} <= {*v.axes} or not v.always or v.checked:
             continue
-        along = [d for d, e in enumerate(v.index) if chain.column in free_names(e)]
-        type_ = function.array(v.array).dtype
-        packets = facts.vector(v.array) % PACKET_OF_PAIRS == 0 and type_ in PAIRED
-        if packets and [v.index[d] for d in along] == [column] and (v.array, along[0]) in facts.unit:
-            found.append((v.name, type_.size))
+        along, type_ = [d for d, e in enumerate(v.index) if chain.column in free_names(e)], function.array(v.array).dtype
+        if type_ in PAIRED and [v.index[d] for d in along] == [column] and (v.array, along[0]) in facts.unit:
+            many = facts.vector(v.array)
+            packed = type_.size == 1 and many == PACKET_OF_BYTES
+            found.append(BroughtPairs(v.name, many if packed else min(many, 2), type_.size))
     return tuple(found)
 
 

@@ -108,36 +108,20 @@ template <typename T, int count> WEFT_FUNCTION void exchange_quads(T (&sums)[cou
     }
 }
 
-// The other way round, of what lies in memory: of two rows, where a thread had eight neighbours, 8 q + 2 i + v, it has the columns
-// 8 i + 2 q + v of products.
-template <typename T> WEFT_FUNCTION void exchange_pairs(Run<T, 8>& first, Run<T, 8>& second) {
-    if constexpr (sharing<T, 8> == 4) {  // a pair of each row in a word
-        uint32_t own[4];
+// The other way round, of bytes that lie in memory: of two rows, where a thread had eight neighbours, 8 q + 2 i + v, it has the
+// columns 8 i + 2 q + v of products.
+WEFT_FUNCTION void exchange_pairs(Run<boolean, 8>& first, Run<boolean, 8>& second) {
+    uint32_t own[4];  // a pair of each row
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const uint32_t a = first.four[i / 2], b = second.four[i / 2];
-            own[i] = i % 2 ? a >> 16 | (b & 0xffff0000u) : (a & 0xffffu) | b << 16;
-        }
-        exchange_square(own);
+    for (int i = 0; i < 4; ++i) {
+        const uint32_t a = first.four[i / 2], b = second.four[i / 2];
+        own[i] = i % 2 ? a >> 16 | (b & 0xffff0000u) : (a & 0xffffu) | b << 16;
+    }
+    exchange_square(own);
 #pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-            first.four[i / 2] = (own[i] & 0xffffu) | own[i + 1] << 16;
-            second.four[i / 2] = own[i] >> 16 | (own[i + 1] & 0xffff0000u);
-        }
-    } else if constexpr (sharing<T, 8> == 2) {
-        exchange_square(first.pair);
-        exchange_square(second.pair);
-    } else {
-#pragma unroll
-        for (int v = 0; v < 4; ++v) {
-            Run<T, 8>& run = v < 2 ? first : second;
-            T own[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) own[i] = run.lane[2 * i + v % 2];
-            exchange_square(own);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) run.lane[2 * i + v % 2] = own[i];
-        }
+    for (int i = 0; i < 4; i += 2) {
+        first.four[i / 2] = (own[i] & 0xffffu) | own[i + 1] << 16;
+        second.four[i / 2] = own[i] >> 16 | (own[i + 1] & 0xffff0000u);
     }
 }
 

@@ -226,6 +226,13 @@ template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch_no
         static_assert(sizeof run == sizeof word);
         memcpy(&run, word, sizeof run);
         return run;
+    } else if constexpr (size == 2 && width == count) {
+        uint16_t half;
+        asm volatile("ld.global.u16 %0, [%1];" : "=h"(half) : "l"(place) : "memory");
+        Run<T, count> run;
+        static_assert(sizeof run == sizeof half);
+        memcpy(&run, &half, sizeof run);
+        return run;
     }
 #endif
     return fetch<count, width>(address);
