@@ -2455,6 +2455,34 @@ extern "C" __global__ void __launch_bounds__(128) {name}(const weft::float16* a,
     )
 
 
+PAIRS_OF_BYTES = DeviceKernel(
+    "pairs_of_bytes",
+    """
+#include "weft/matrix_tile.cuh"
+
+// Threads read eight neighbours of two rows each, and write the pairs of them that products have: what they have read.
+extern "C" __global__ void pairs_of_bytes(const weft::boolean* x, const int32_t* square, int32_t* y, int32_t* turned) {
+    const int row = threadIdx.x / 4, q = threadIdx.x % 4;
+    weft::Run<weft::boolean, 8> runs[2];
+    for (int u = 0; u < 2; ++u) runs[u] = weft::fetch_now<8, 8>(x + (row + 8 * u) * 32 + 8 * q);
+    weft::exchange_pairs(runs[0], runs[1]);
+#pragma unroll
+    for (int u = 0; u < 2; ++u)
+#pragma unroll
+        for (int i = 0; i < 8; ++i) y[(row + 8 * u) * 32 + i / 2 * 8 + 2 * q + i % 2] = weft::element<bool>(runs[u], i);
+    int32_t own[4];
+    for (int i = 0; i < 4; ++i) own[i] = square[threadIdx.x * 4 + i];
+    weft::exchange_square(own);
+    const int first = weft::uniform(int32_t(threadIdx.x) / 32 * 4);
+    for (int i = 0; i < 4; ++i) turned[(first + threadIdx.x) * 4 + i] = own[i];
+}
+""",
+    lambda generator: (generator.integers(0, 2, (16, 32)).astype(np.uint8), np.arange(128, dtype=np.int32)),
+    lambda x, square: (x.astype(np.int32), square.reshape(8, 4, 4).transpose(0, 2, 1).reshape(-1)),
+    block=(32, 1, 1),
+)
+
+
 KERNELS: tuple[DeviceKernel, ...] = (
     SCALAR_FUNCTIONS,
     INTEGER_FUNCTIONS,
@@ -2524,4 +2552,5 @@ KERNELS: tuple[DeviceKernel, ...] = (
     BYTE_TILE,
     *(_block_tiles(*flags) for flags in product((False, True), repeat=2)),
     *(_matrix_tiles(*flags) for flags in product((False, True), repeat=3)),
+    PAIRS_OF_BYTES,
 )

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from weft.errors import ShapeMismatch, TypeMismatch, WeftError
 from weft.kernels import attention
-from weft.kernels.attention import attended, attended_biased, attended_causal, attended_masked
+from weft.kernels.attention import attended, attended_biased, attended_biased_alone, attended_causal, attended_masked
 
 pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
@@ -150,11 +150,19 @@ def test_they_are_chains_of_products(kernel: Any) -> None:
     assert "multiply_scores" in kernel.source(*kernel.example.values(), arch="sm_90a")
 
 
-def test_rows_of_masked_keys_on_the_simulator() -> None:
-    q, k, v = tensors((1, 2, 2, 70, 64), (1, 2, 90, 64), (1, 2, 90, 64), dtype=torch.bfloat16)
-    mask = some(1, 2, 2, 70, 90)
+@pytest.mark.parametrize("keys", [90, 104])  # in pairs, and in packets, of which four threads have less than four in the end
+def test_rows_of_masked_keys_on_the_simulator(keys: int) -> None:
+    q, k, v = tensors((1, 2, 2, 70, 64), (1, 2, keys, 64), (1, 2, keys, 64), dtype=torch.bfloat16)
+    mask = some(1, 2, 2, 70, keys)
     mask[0, 0, 0, 3], mask[0, 1, 1, 60:] = False, False
     report = attended_masked.check(q, k, v, mask, 0.125)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize(("dtype", "keys"), [(torch.bfloat16, 42), (torch.float32, 41)])
+def test_biases_of_pairs_on_the_simulator(dtype: torch.dtype, keys: int) -> None:
+    q, k, v = tensors((1, 2, 70, 32), (1, 2, keys, 32), (1, 2, keys, 32), dtype=torch.bfloat16)
+    report = attended_biased_alone.check(q, k, v, some(1, 1, 70, keys).to(dtype).expand(1, 2, 70, keys), 0.125)
     assert report.ok, str(report)
 
 

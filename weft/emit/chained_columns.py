@@ -12,11 +12,13 @@ from weft.emit.matrix_products import MatrixEntry
 from weft.emit.values import ZERO
 from weft.graph.chains import Chain
 from weft.graph.tile import Fold, Map, Read
-from weft.loops.ir import Expr, Ref, free_names
+from weft.loops.affine import Affine, affine
+from weft.loops.ir import Expr, Op, Ref, free_names
 from weft.loops.types import INT64
-from weft.plan.chain import FRAGMENT_ROWS, ChainPlan, several
+from weft.plan.chain import FRAGMENT_ROWS, MOST_TILES, ChainPlan, several
 
 PAIRS = 8  # columns that a quad of threads has together, two each
+_ROW = "{row}"
 
 
 @dataclass
@@ -71,14 +73,51 @@ class ColumnsEntry(MatrixEntry):
         if direction is None:
             return f"{which}_of_{rows}.{'least' if least else 'most'}"
         first, last = ("first_row", "last_row") if rows == "tile" else ("near_row", "far_row")
-        with self.spelled({chain.row: first if (direction >= 0) == least else last}):
-            return self.printer.index(e, SUM)
+        return self.bound_of(which, first if (direction >= 0) == least else last)
 
     def bound_of_row(self, which: str) -> str:
         """A bound of the u-th row of a thread."""
+        return f"{which}_of_row[u]" if which in self.each_asked else self.bound_of(which, self.declare(self.chain.row))
+
+    def bound_of(self, which: str, row: str) -> str:
+        """A bound of the columns of a row; where each has its own, in 32 bits: 0 where it is less, and more than all columns
+        where it is that.
+        """
         axis = self.axes[self.chain.column]
-        asked = which in self.each_asked
-        return f"{which}_of_row[u]" if asked else self.printer.index(axis.start if which == "start" else axis.stop, SUM)
+        e = axis.start if which == "start" else axis.stop
+        if e == ZERO or not self.chain.bounded:
+            return self.printer.index(e, SUM)
+        short, wide = self.short_bounds.get(which), row in ("first_row", self.declare(self.chain.row))
+        if short is not None:
+            return f"weft::bound_of_columns({short.replace(_ROW, f'int32_t({row})' if wide else row)})"
+        with self.spelled({self.chain.row: row if wide else f"int64_t({row})"}):
+            return f"weft::bound_of_columns({self.printer.index(e)})"
+
+    def shorten_bounds(self) -> None:
+        """Find bounds that 32 bits tell as well, and what they add to the number of a row, the same in all of a call."""
+        axis = self.axes[self.chain.column]
+        shifts: dict[Expr, str] = {}
+        found = {which: self.shortened(e, shifts) for which, e in (("start", axis.start), ("stop", axis.stop))}
+        self.short_bounds = {which: text for which, text in found.items() if text is not None}
+        for e, name in shifts.items():
+            self.writer.line(f"const int32_t {name} = weft::shift_of_rows({self.printer.index(e)});")
+
+    def shortened(self, e: Expr, shifts: dict[Expr, str]) -> str | None:
+        """The number of a row and another one in 32 bits, or the least or largest of such, as C++."""
+        if isinstance(e, Op) and e.name in ("max", "min"):
+            first, second = (self.shortened(x, shifts) for x in e.args)
+            return None if first is None or second is None else f"weft::{e.name}imum<int32_t>({first}, {second})"
+        form, row = affine(e), self.chain.row
+        known = {s.name for s in self.function.sizes} | {s.name for s in self.function.scalars}
+        if form is None or form.coefficient(row) not in (0, 1) or not form.names <= known | {row}:
+            return None
+        rest = form - Affine.make({row: form.coefficient(row)}, 0)
+        if not rest.names and abs(rest.constant) > MOST_TILES:
+            return None
+        if rest.names and rest.expr() not in shifts:
+            shifts[rest.expr()] = self.fresh.fresh("shift")
+        shift = shifts[rest.expr()] if rest.names else str(rest.constant)
+        return shift if not form.coefficient(row) else _ROW if shift == "0" else f"{_ROW} + {shift}"
 
     @property
     def based(self) -> bool:
@@ -111,17 +150,16 @@ class ColumnsEntry(MatrixEntry):
         if chain.bounded:
             rows = self.wholes["rows"]
             self.statements(tuple(self.let(v) for v in self.of_bounds if chain.row not in v.axes))
-            line(f"const int64_t last_row = weft::minimum<int64_t>(first_row + {self.plan.tile[0]}, {rows}) - 1;")
+            line(f"const int32_t last_row = weft::minimum<int32_t>(first_row + {self.plan.tile[0]}, {rows}) - 1;")
             self.bounds_of_each()
             self.bounds_of_rows("tile", "first_row", "last_row")
             begin = self.bound("start", "tile", least=True)
             end = self.bound("stop", "tile", least=False)
             if self.based:
-                first = f"weft::minimum<int64_t>({begin}, {end})"
-                line(f"const int32_t column_base = {first};  // with which the first turn begins")
-            begin = f"({begin}) / {columns}" if begin != "0" and not self.based else "0"
+                line(f"const int32_t column_base = weft::minimum({begin}, {end});  // with which the first turn begins")
+            begin = f"{begin} / {columns}" if begin != "0" and not self.based else "0"
             end = self.within_turns(end)
-            turns = f"weft::maximum<int64_t>({end} + {columns - 1}, 0) / {columns}"
+            turns = f"({end} + {columns - 1}) / {columns}"
         if parts == 1:
             line(f"const int32_t first_turn = {begin};")
             line(f"const int32_t turns = {turns};")
@@ -140,7 +178,7 @@ class ColumnsEntry(MatrixEntry):
         if chain.bounded:
             self.rows_of_group()
             stop = self.within_turns(self.bound("stop", "group", least=True))
-        whole = f"({stop}) / {columns}" if " " in stop else f"{stop} / {columns}"
+        whole = f"({stop}) / {columns}" if self.based else f"{stop} / {columns}"
         line(f"const int32_t whole_turns = {whole};  // in which all rows have all columns")
         if not chain.bounded:
             return
@@ -155,8 +193,8 @@ class ColumnsEntry(MatrixEntry):
     def rows_of_group(self) -> None:
         """The first and the last row of a warpgroup, and what these are told together."""
         line, rows = self.writer.line, self.wholes["rows"]
-        line(f"const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, {rows} - 1);")
-        line(f"const int64_t far_row = weft::minimum<int64_t>(near_row + {FRAGMENT_ROWS}, {rows}) - 1;")
+        line(f"const int32_t near_row = weft::minimum<int32_t>(first_row + own_row, {rows} - 1);")
+        line(f"const int32_t far_row = weft::minimum<int32_t>(near_row + {FRAGMENT_ROWS}, {rows}) - 1;")
         self.bounds_of_rows("group", "near_row", "far_row")
 
     @property
@@ -164,7 +202,7 @@ class ColumnsEntry(MatrixEntry):
         """Before which turn some row of a warpgroup has some column."""
         columns = self.plan.tile[2]
         own = f"({self.within_turns(self.bound('stop', 'group', least=False))} + {columns - 1}) / {columns}"
-        return f"weft::minimum<int64_t>({own}, turns)" if self.whole_plan.parts > 1 else own
+        return f"weft::minimum<int32_t>({own}, turns)" if self.whole_plan.parts > 1 else own
 
     @property
     def first_of_own(self) -> str:

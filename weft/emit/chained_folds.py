@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from weft.emit.chained_columns import PAIRS
-from weft.emit.chained_lines import LinesEntry
+from weft.emit.chained_pairs import PairsEntry
 from weft.emit.column_places import ColumnPrinter
 from weft.emit.cpp_body import factor
 from weft.emit.expressions import PRODUCT, TERNARY, register_type
@@ -21,7 +21,6 @@ from weft.graph.steady import counts_from_one
 from weft.graph.tile import Fold, Map, Read, mapped, names_of, uses, uses_of_write
 from weft.loops.ir import Cast, Check, Const, Expr, Load, Op, Ref, Round, free_names, rewrite, walk_expr
 from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT64
-from weft.plan.chain import MOST_TILES
 
 MOST_ROW_WORDS = 8  # of a thread, of what its rows have alone
 HELD = "held"  # the name of whether a pair has a condition, or all of a turn have it
@@ -32,7 +31,7 @@ MOST_LANES_BESIDE = 128  # of the sums of a row, beside which what is the same i
 
 
 @dataclass
-class RowFoldsEntry(LinesEntry):
+class RowFoldsEntry(PairsEntry):
     """What is made of the scores of a turn: leading folds, which sums may be relative to, what follows these, and the left
     operands of the sums.
     """
@@ -132,16 +131,16 @@ class RowFoldsEntry(LinesEntry):
         told = self.of_bounds if chain.bounded else []
         of_batch = [v for v in middle if set(v.axes) <= {*chain.sums.batch} and v not in told]
         self.statements(tuple(map(self.let, of_batch)))
-        self.round_scalars()
         self.keep_rows(told)
+        self.begin_pairs()
         self.divide_alike()
 
     def round_scalars(self) -> None:
-        """Scalars as floats, once a tile."""
+        """Scalars as floats, once for all tiles."""
         assert isinstance(self.printer, ColumnPrinter)
         scalars = {Ref(s.name, s.type) for s in self.function.scalars if s.type == FLOAT64}
-        self.printer.rounded.clear()
-        for e in (x for root in (*self.exprs_of_middle, *self.left_of) for x in walk_expr(root)):
+        lefts = map(self.left_value, self.chain.sums.folds)
+        for e in (x for root in (*self.exprs_of_middle, *lefts) for x in walk_expr(root)):
             if isinstance(e, Cast) and e.type == FLOAT32 and e.value in scalars and e.value not in self.printer.rounded:
                 assert isinstance(e.value, Ref)
                 own = self.fresh.fresh(f"{e.value.name}_float")
@@ -246,7 +245,7 @@ class RowFoldsEntry(LinesEntry):
         kept = self.kept(early, late, late_exprs)
         late = [v for v in late if v.name not in kept]
         elements = {n: f"{own}[h * 4 + u * 2 + v]" for n, own in (*self.scores.items(), *kept.items())}
-        elements |= self.line_elements()
+        elements |= self.line_elements() | self.pair_elements()
         self.masked = self.masks(late, late_exprs, elements)
         self.powers = Powers.of(chain, early, late, late_exprs, {**self.scores, **kept}) if self.masked else None
         if self.powers is not None:
@@ -261,8 +260,7 @@ class RowFoldsEntry(LinesEntry):
             line(f"int32_t {within};  // counted from where the turns begin")
             with self.each_row_of_thread([]):
                 for which in bounds.values():
-                    far = f"weft::minimum<int64_t>({self.within_turns(self.bound_of_row(which))}, {MOST_TILES})"
-                    line(f"{which}_within[u] = weft::maximum<int64_t>({far}, 0);")
+                    line(f"{which}_within[u] = {self.within_turns(self.bound_of_row(which))};")
         takes = ["const int32_t turn", *(["const bool edge"] * (not self.masked))]
         takes += ["const bool summing", "const int32_t summed"] * self.late
         if self.begins_at_edge:
@@ -274,6 +272,7 @@ class RowFoldsEntry(LinesEntry):
             if moved:
                 line(f"float {', '.join(f'{name}[2]' for name in references.values())};")
             mark = self.writer.mark()
+            self.exchange_pairs()
             if self.powers is not None:
                 line("weft::MaximumPower power[2];")
                 if self.powers.unit is not None:
@@ -373,7 +372,8 @@ class RowFoldsEntry(LinesEntry):
         if self.chain.given is not None or self.held:
             return {}
         reads = any(isinstance(x, Load) for v in self.middle for e in uses(v) for x in walk_expr(e))
-        reads = reads or any(isinstance(v, Read) and self.chain.column in v.axes for v in self.middle)
+        told = self.own_pairs.keys()  # which are there beyond what rows have
+        reads = reads or any(isinstance(v, Read) and self.chain.column in v.axes and v.name not in told for v in self.middle)
         reads = reads or any(self.direct(v) & self.column_lines.keys() for v in self.middle)
         if reads or len(self.chain.leading) != len(own) or not all(map(vanishes, (*values.values(), *exprs))):
             return {}

@@ -40,7 +40,7 @@ _OWN = """
     part_run item row_stop first_place place_of_row infinite n tickets first_part summing
     summed turn_of turns_of own_part own_left sure after left ask counts lacks from to told_of_turn last_column
     finite_rows finite_of_row last_turn next first of_row_0 of_row_1 of_row_2 rows_0 rows_1 rows_2 columns_0 columns_1
-    columns_2 finite column_base start_within stop_within fresh
+    columns_2 finite column_base start_within stop_within fresh at near of
 """
 
 
@@ -53,7 +53,7 @@ def emit(
     own = Nest(nest.name, nest.axes, trapping(nest.body), nest.verdicts)
     writer = Writer()
     within = ["weft/within.cuh"] if chain.bounded else ["weft/barrier.cuh"]
-    within += ["weft/bounds.cuh"] if chain.told_by_rows else []
+    within += ["weft/bounds.cuh"] if chain.bounded else []
     within += ["weft/atomic.cuh"] if plan.counts else []
     within += ["weft/turns.cuh"] if plan.skips else []
     within += ["weft/within.cuh"] if plan.skips and not chain.bounded else []
@@ -144,6 +144,7 @@ class ChainEntry(TilesEntry):
         if self.whole_plan.meeting == "tickets":
             line("__shared__ uint32_t ticket;  // how many parts of a tile were there before this block's")
         self.begin_places()
+        self.round_scalars()
         with self.each_tile():
             self.begin_folds()
             self.begin_totals()
@@ -175,6 +176,8 @@ class ChainEntry(TilesEntry):
         if chain.sums.folds:
             self.wholes["columns"] = self.counts[chain.lane]
         self.firsts = {"rows": "first_row", "columns": "0"}
+        if chain.bounded:
+            self.shorten_bounds()
         tiles = self.squares["rows"] = self.fresh.fresh("row_tiles")
         if chain.together is not None:
             rows = self.fresh.fresh("rows_together")
@@ -448,6 +451,7 @@ class ChainEntry(TilesEntry):
         return not self.masked or self.chain.bounded and bool(self.chain.sums.folds)
 
     def begin_turn(self) -> None:
+        self.load_pairs()
         self.writer.line("scores_full[place].wait(phase);")
         if self.skips:
             self.writer.line("turn = turn_of[place] / 4, sure = turn_of[place] & 1;")
@@ -617,7 +621,7 @@ class ChainEntry(TilesEntry):
             self.unrolled([f"for (int32_t h = 0; h < {lanes // 2}; ++h)"], *totals)
         with self.writer.block("else"):
             self.multiply_within(self.gone, "place")
-        line(self.all_have_read)
+            line("__syncwarp();  // all of a warp have read the tiles")
 
     @property
     def barrier_of_group(self) -> str:
@@ -740,6 +744,10 @@ class ChainEntry(TilesEntry):
         found = chain.scores if of_scores else chain.sums
         points = self.whole_plan.scores.tile[2] if of_scores else self.plan.tile[2]
         registers = totals if of_scores else [*totals, *dict.fromkeys(self.left.values())]
+        places = {"at": "place"}
+        if of_scores:
+            places |= {"near": "own_row"} | ({} if self.rows_place.isdigit() else {"of": self.rows_place})
+        line(f"const int32_t {', '.join(f'{name} = weft::uniform({place})' for name, place in places.items())};")
         line(f"weft::wgmma_fence({', '.join(registers)});")
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t g = 0; g < {points}; g += 16)"):
@@ -747,14 +755,15 @@ class ChainEntry(TilesEntry):
                 left, right = self.pair(f, found)
                 own = self.tiles_of[right]
                 turned = "weft::Major::k" if own.along_points else "weft::Major::rows"
-                tile = self.tile_at(self.tile_names[right], own, "place", f"g / {own.points}")
+                tile = self.tile_at(self.tile_names[right], own, "at", f"g / {own.points}")
                 b = f"{tile}.matrix(0, g{f' % {own.points}' if own.tiles > 1 else ''})"
                 if of_scores:
                     rows = self.tiles_of[left]
                     first = "weft::Major::k" if rows.along_points else "weft::Major::rows"
                     template = "" if (first, turned) == ("weft::Major::k",) * 2 else f", {first}, {turned}"
-                    a = self.tile_at(self.tile_names[left], rows, self.rows_place, f"g / {MATRIX_POINTS}")
-                    a += f".matrix(own_row, g{f' % {MATRIX_POINTS}' if rows.tiles > 1 else ''})"
+                    of = "of" if "of" in places else self.rows_place
+                    a = self.tile_at(self.tile_names[left], rows, of, f"g / {MATRIX_POINTS}")
+                    a += f".matrix(near, g{f' % {MATRIX_POINTS}' if rows.tiles > 1 else ''})"
                 else:
                     template = f", {turned}" if turned != "weft::Major::k" else ""
                     a = f"{self.left[f.results[0]]}[g / 16]"

@@ -857,7 +857,7 @@ class OuterEntry(ValueBody):
             with self.writer.block("for (int32_t n = 0; n < 4; ++n)"):
                 given = ["chunk", "row + 8 * h", "lane + (r + n) * 8", "sums[r + n][2 * h]", "sums[r + n][2 * h + 1]"]
                 self.writer.wrapped(f"words[n] = pack_{name}(", given, ");")
-            line("weft::turn_quad(words);")
+            line("weft::exchange_square(words);")
             line(f"store_{name}(chunk, row + 8 * h, first_lane + (r + thread % 4) * 8, words);")
 
     def end(self, dependence: Dependence) -> None:

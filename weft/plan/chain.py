@@ -14,7 +14,7 @@ from weft.graph.products import Operand, Products, exact_type
 from weft.graph.tile import Map, Read, names_of
 from weft.loops.intervals import bounds
 from weft.loops.ir import ZERO, Expr, Function, Ref, free_names, substitute
-from weft.loops.types import FLOAT32, FLOAT64, INT32, INT64, ScalarType
+from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.box import Box
 from weft.plan.extents import are_inside, extents_of, ranges_of
@@ -52,6 +52,9 @@ TURNS_OF_SEVERAL, FILLED, FILLED_BY_SEVERAL, MOST_ALONE = TURNS[:-1], 0.93, 0.87
 FILLED_ALONE = {1: 0.93, 2: 1.0, 3: 0.93}  # by warpgroups
 # And tiles of rows and turns that have a place: those of rows are many, and turns that wait cost more.
 PLACES_OF_SEVERAL = [(2, 4), (2, 3), (1, 4), (1, 3), (1, 2)]
+# Elements of a packet of bytes that pairs of rows and columns have, and of those that the threads of a row bring together; the
+# types that pairs have.
+PACKET_OF_BYTES, QUAD_OF_BYTES, PAIRED = 8, 32, (BOOL, FLOAT16, BFLOAT16, FLOAT32)
 # Columns of a page, that are whole lines of a swizzle: a multiple of so many.
 LEAST_PAGE = 8
 # Tiles of rows beyond which turns are rather left out than shared by several blocks, and columns of such a turn at the most.
@@ -78,6 +81,20 @@ RUN_OF_PARTS, PARTS_BLOCK, MOST_SHARING, FEWEST_SHARED = 8, 128, 8, 4
 
 
 @dataclass(frozen=True)
+class BroughtPairs:
+    """A read of a row and a column that comes before their scores: so many neighbours at once, of elements of so many bytes."""
+
+    read: str
+    packet: int
+    size: int
+
+    @property
+    def words(self) -> int:
+        """Registers of a thread for 8 columns of two rows, of which it has two each: packets are of all four threads."""
+        return 1 if self.packet == PACKET_OF_BYTES else 2 * (2 // self.packet) * max(1, self.packet * self.size // 4)
+
+
+@dataclass(frozen=True)
 class ChainPlan:
     """scores, sums: the two products, whose tiles are (rows, columns, points) and (rows, lanes, columns). A warpgroup has 64 of
     a block's rows; one warp more brings tiles of columns as boxes, `sums.stages` turns ahead, and rows, of so many tiles of
@@ -86,7 +103,8 @@ class ChainPlan:
     mask's condition, as a launch before tells. overlapped: the sums of a turn are multiplied together with the scores of the
     next one; else, if there are any, before them, so that both need not have registers. together: how many of a tile's rows
     there are; 0: all. parts: of the columns, which as many blocks fold. meeting: who combines what they leave. page: columns of
-    a page, where they lie in such. same: operands of sums whose tiles are those of operands of scores.
+    a page, where they lie in such. pairs: what comes of rows and columns before their
+    scores. same: operands of sums whose tiles are those of operands of scores.
     """
 
     scores: ProductPlan
@@ -101,6 +119,7 @@ class ChainPlan:
     asking: bool = False
     row: str = ""
     page: int = 0
+    pairs: tuple[BroughtPairs, ...] = ()
     meeting: Meeting = ""
     same: tuple[tuple[str, str], ...] = ()
 
@@ -245,7 +264,8 @@ def plan_chain(
     same = same_tiles(chain, scores, sums, extents)
     skips = chain.mask is not None and not page and not together  # if no block shares a tile's columns
     asking = chain.asks_rows or skips
-    whole = ChainPlan(scores, sums, together=together, asking=asking, row=chain.row, page=page, same=same)
+    pairs = () if page or skips else pairs_of(function, chain, facts)
+    whole = ChainPlan(scores, sums, together=together, asking=asking, row=chain.row, page=page, pairs=pairs, same=same)
     found = partial(_plans, chain, whole, points, lanes * bool(chain.sums.folds), machine)
     plans = list(found(SPARE_WORDS if chain.pages else 0)) or list(found(SPARE_WORDS))
     if not plans or together < 0 or chain.together is not None and not together:
@@ -461,16 +481,19 @@ def _plans(
     known = {*chain.axes, *(n for v in chain.values for n in names_of(v))}
     scalars = len({n for v in made if isinstance(v, Map) for n in free_names(v.value)} - known)
     more = AXIS_WORDS * max(0, len(chain.sums.batch) - 1) + READ_WORDS * reads
+    pair_words = sum(p.words for p in plain.pairs)
     registers = REGISTERS_ASKING if chain.asks_rows else REGISTERS
     for groups in WARPGROUPS:
         for turn in TURNS_OF_SEVERAL if several(chain) else TURNS:
             if lines and turn % MATRIX_POINTS or plain.page and turn % plain.page and plain.page % turn:
                 continue
+            if turn % QUAD_OF_BYTES and any(p.packet == PACKET_OF_BYTES for p in plain.pairs):
+                continue
             rows = groups * FRAGMENT_ROWS
             if plain.together > rows or asked and turn > MOST_LEFT_OUT:
                 continue
             scores = len(chain.scores.folds) * turn // 2
-            words = scores + left * turn // 4 + sums * lanes // 2
+            words = scores + left * turn // 4 + sums * lanes // 2 + pair_words * turn // 8
             overlapped, places = True, [*itertools.product(ROW_PLACES, STAGES)]
             if several(chain):
                 words += OTHER_WORDS + ROW_WORDS * of_rows + chain.bounded * (BOUNDED_WORDS + lanes // BOUNDED_LANES)
@@ -556,6 +579,23 @@ def lines_of(chain: Chain, skips: bool) -> tuple[Read, ...]:
         if isinstance(v, Read) and v.type in LINED and column.name in v.axes and own >= {*v.axes} and not v.checked
         and all(i == column or column.name not in free_names(i) for i in v.index)
     )  # fmt: skip
+
+
+def pairs_of(function: Function, chain: Chain, facts: Facts) -> tuple[BroughtPairs, ...]:
+    """The reads of a row and a column, of which those of a row's columns lie side by side."""
+    if chain.axes[chain.column].start != ZERO:
+        return ()  # turns may begin between packets
+    exprs = [*(o.value for o in chain.sums.left), *(e for f in (*chain.leading, *chain.following) for e in f.parts)]
+    column, found = Ref(chain.column, INT64), []
+    for v in made_of(chain.sums, exprs):
+        if not isinstance(v, Read) or not {chain.row, chain.column} <= {*v.axes} or not v.always or v.checked:
+            continue
+        along, type_ = [d for d, e in enumerate(v.index) if chain.column in free_names(e)], function.array(v.array).dtype
+        if type_ in PAIRED and [v.index[d] for d in along] == [column] and (v.array, along[0]) in facts.unit:
+            many = facts.vector(v.array)
+            packed = type_.size == 1 and many == PACKET_OF_BYTES
+            found.append(BroughtPairs(v.name, many if packed else min(many, 2), type_.size))
+    return tuple(found)
 
 
 def shared_bytes(plan: ChainPlan, chain: Chain) -> int:

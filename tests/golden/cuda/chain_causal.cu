@@ -1,4 +1,5 @@
 #include "weft/atomic.cuh"
+#include "weft/bounds.cuh"
 #include "weft/matrix_tile.cuh"
 #include "weft/power.cuh"
 #include "weft/registers.cuh"
@@ -107,9 +108,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
             const int64_t b = batch;
             const int32_t row_tile = row_tiles - 1 - nth;
             const int64_t first_row = int64_t(row_tile) * 128;
-            const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
+            const int32_t last_row = weft::minimum<int32_t>(first_row + 128, queries) - 1;
             const int32_t first_turn = 0;
-            const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 191, 0) / 192;
+            const int32_t turns = (weft::bound_of_columns(last_row + 1) + 191) / 192;
             for (int32_t turn = first_turn; turn < turns; ++turn) {
                 scores_empty[place].wait(phase ^ 1);
                 scores_full[place].arrive_expect(24576);
@@ -155,6 +156,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
     int32_t place = 0;
     uint32_t phase = 0;  // how often all places have been taken
     uint32_t rows = 0;  // of so many tiles so far
+    const float scale_float = weft::opaque(float(scale));
     while (true) {
         rows_full[rows % 2].wait(rows / 2 % 2);
         const int32_t row_tile = taken[rows % 2][0];
@@ -162,19 +164,18 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
         const int64_t b = taken[rows % 2][1];
         __syncwarp();  // all of a warp have read it, before it gives their place back
         const int64_t first_row = int64_t(row_tile) * 128;
-        const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
+        const int32_t last_row = weft::minimum<int32_t>(first_row + 128, queries) - 1;
         const int32_t first_turn = 0;
-        const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 191, 0) / 192;
+        const int32_t turns = (weft::bound_of_columns(last_row + 1) + 191) / 192;
         float largest_own[2] = {weft::Max<float>::identity(), weft::Max<float>::identity()};
         float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_own[96];
         uint32_t exp_own[12][4];
-        const float scale_float = weft::opaque(float(scale));
         float acc_own[1][32] = {};
-        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
-        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
-        const int32_t whole_turns = (near_row + 1) / 192;  // in which all rows have all columns
-        const int32_t own_turns = (far_row + 1 + 191) / 192;  // in which some row has some
+        const int32_t near_row = weft::minimum<int32_t>(first_row + own_row, queries - 1);
+        const int32_t far_row = weft::minimum<int32_t>(near_row + 64, queries) - 1;
+        const int32_t whole_turns = weft::bound_of_columns(near_row + 1) / 192;  // in which all rows have all columns
+        const int32_t own_turns = (weft::bound_of_columns(far_row + 1) + 191) / 192;  // in which some row has some
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
@@ -193,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
                     const int64_t i = first_row + first_own_row + u * 8;
-                    const int32_t column_stop = weft::minimum<int64_t>(i + 1 - first_column, 192);
+                    const int32_t column_stop = weft::minimum<int64_t>(weft::bound_of_columns(int32_t(i) + 1) - first_column, 192);
                     #pragma unroll
                     for (int32_t h = 0; h < 24; ++h) {
                         #pragma unroll
@@ -266,19 +267,21 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
             }
         };
         const auto multiply_scores = [&](const int32_t place) WEFT_INLINE {
+            const int32_t at = weft::uniform(place), near = weft::uniform(own_row), of = weft::uniform(rows % 2);
             weft::wgmma_fence(dot_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // attention.py:61: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(dot_own, q_tile[of].matrix(near, g), k_tile[at].matrix(0, g), g > 0);
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
+            const int32_t at = weft::uniform(place);
             weft::wgmma_fence(acc_own[0], exp_own);
             #pragma unroll
             for (int32_t g = 0; g < 192; g += 16) {
                 // attention.py:72: for j in range(i + 1):
-                weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[at].matrix(0, g), true);
             }
         };
         int32_t turn = first_turn;
@@ -329,7 +332,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
                 for (int32_t u = 0; u < 2; ++u) {
                     const int64_t i = first_row + first_own_row + u * 8;
                     begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(0 - (turn - 1) * 192, 0), 192);
-                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 192, 0), 192);
+                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(int32_t(i) + 1) - (turn - 1) * 192, 0), 192);
                 }
                 weft::multiply_within(acc_own[0], exp_own, v_tile + place, begin, end);
                 weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
@@ -340,11 +343,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
             ++rows;
             if (edge) {
                 float acc_last[32];
+                const int32_t at = weft::uniform(place);
                 weft::wgmma_fence(acc_last, exp_own);
                 #pragma unroll
                 for (int32_t g = 0; g < 192; g += 16) {
                     // attention.py:72: for j in range(i + 1):
-                    weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_last, exp_own[g / 16], v_tile[place].matrix(0, g), g > 0);
+                    weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_last, exp_own[g / 16], v_tile[at].matrix(0, g), g > 0);
                 }
                 weft::wgmma_commit();
                 weft::wgmma_wait<0>(acc_last);
@@ -360,11 +364,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
                     for (int32_t u = 0; u < 2; ++u) {
                         const int64_t i = first_row + first_own_row + u * 8;
                         begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(0 - (turn - 1) * 192, 0), 192);
-                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i + 1 - (turn - 1) * 192, 0), 192);
+                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(int32_t(i) + 1) - (turn - 1) * 192, 0), 192);
                     }
                     weft::multiply_within(acc_own[0], exp_own, v_tile + place, begin, end);
+                    __syncwarp();  // all of a warp have read the tiles
                 }
-                weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
             }
             else {
                 multiply_sums(place);
@@ -385,7 +389,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal(
             largest_own[u] *= unit;
             total_own[u][0] = weft::reduce_lanes<weft::Sum<float>, 4>(weft::Sum<float>::combine(total_own[u][0], total_own[u][1]));
             const int64_t i = first_row + first_own_row + u * 8;
-            const bool any = 0 < i + 1;
+            const bool any = 0 < weft::bound_of_columns(int32_t(i) + 1);
             const float largest_last = any ? largest_own[u] : weft::Max<float>::reference(largest_own[u]);
             const float factor_2 = weft::exp_flushed(weft::Max<float>::reference(largest_own[u]) - largest_last) * weft::exp2_estimate(-lost);
             total_own[u][0] *= factor_2;

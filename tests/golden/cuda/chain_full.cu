@@ -98,6 +98,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
     int32_t place = 0;
     uint32_t phase = 0;  // how often all places have been taken
     uint32_t rows = 0;  // of so many tiles so far
+    const float scale_float = weft::opaque(float(scale));
     for (int32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const uint32_t batch = tile / row_tiles;
         const int64_t b = batch;
@@ -109,7 +110,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
         float total_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_own[64];
         uint32_t exp_own[8][4];
-        const float scale_float = weft::opaque(float(scale));
         float acc_own[1][32] = {};
         const int32_t whole_turns = keys / 128;  // in which all rows have all columns
         const float factor_of_scores = scale_float;
@@ -202,19 +202,21 @@ extern "C" __global__ void __launch_bounds__(512, 1) full(
             }
         };
         const auto multiply_scores = [&](const int32_t place) WEFT_INLINE {
+            const int32_t at = weft::uniform(place), near = weft::uniform(own_row), of = weft::uniform(rows % 2);
             weft::wgmma_fence(dot_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // kernels_of_chains.py:28: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(dot_own, q_tile[of].matrix(near, g), k_tile[at].matrix(0, g), g > 0);
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
+            const int32_t at = weft::uniform(place);
             weft::wgmma_fence(acc_own[0], exp_own);
             #pragma unroll
             for (int32_t g = 0; g < 128; g += 16) {
                 // kernels_of_chains.py:39: for j in range(keys):
-                weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[place].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(acc_own[0], exp_own[g / 16], v_tile[at].matrix(0, g), true);
             }
         };
         int32_t turn = first_turn;

@@ -1,4 +1,5 @@
 #include "weft/atomic.cuh"
+#include "weft/bounds.cuh"
 #include "weft/matrix_tile.cuh"
 #include "weft/power.cuh"
 #include "weft/registers.cuh"
@@ -94,9 +95,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             const int64_t b_1 = batch;
             const int32_t row_tile = row_tiles - 1 - nth;
             const int64_t first_row = int64_t(row_tile) * 192;
-            const int64_t last_row = weft::minimum<int64_t>(first_row + 192, queries) - 1;
+            const int32_t last_row = weft::minimum<int32_t>(first_row + 192, queries) - 1;
             const int32_t first_turn = 0;
-            const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 191, 0) / 192;
+            const int32_t turns = (weft::bound_of_columns(last_row + 1) + 191) / 192;
             for (int32_t turn = first_turn; turn < turns; ++turn) {
                 scores_empty[place].wait(phase ^ 1);
                 scores_full[place].arrive_expect(24576);
@@ -135,6 +136,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
     int32_t place = 0;
     uint32_t phase = 0;  // how often all places have been taken
     uint32_t rows = 0;  // of so many tiles so far
+    const float scale_float = weft::opaque(float(scale));
     while (true) {
         rows_full[rows % 2].wait(rows / 2 % 2);
         const int32_t row_tile = taken[rows % 2][0];
@@ -142,17 +144,16 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
         const int64_t b_1 = taken[rows % 2][1];
         __syncwarp();  // all of a warp have read it, before it gives their place back
         const int64_t first_row = int64_t(row_tile) * 192;
-        const int64_t last_row = weft::minimum<int64_t>(first_row + 192, queries) - 1;
+        const int32_t last_row = weft::minimum<int32_t>(first_row + 192, queries) - 1;
         const int32_t first_turn = 0;
-        const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 191, 0) / 192;
+        const int32_t turns = (weft::bound_of_columns(last_row + 1) + 191) / 192;
         float largest_3_own[2] = {weft::Max<float>::identity(), weft::Max<float>::identity()};
         float total_3_own[2][2] = {{weft::Sum<float>::identity(), weft::Sum<float>::identity()}, {weft::Sum<float>::identity(), weft::Sum<float>::identity()}};
         float dot_3_own[96];
-        const float scale_float = weft::opaque(float(scale));
-        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
-        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
-        const int32_t whole_turns = (near_row + 1) / 192;  // in which all rows have all columns
-        const int32_t own_turns = (far_row + 1 + 191) / 192;  // in which some row has some
+        const int32_t near_row = weft::minimum<int32_t>(first_row + own_row, queries - 1);
+        const int32_t far_row = weft::minimum<int32_t>(near_row + 64, queries) - 1;
+        const int32_t whole_turns = weft::bound_of_columns(near_row + 1) / 192;  // in which all rows have all columns
+        const int32_t own_turns = (weft::bound_of_columns(far_row + 1) + 191) / 192;  // in which some row has some
         const float factor_of_scores = scale_float;
         const bool rising = 0x1.715476p+0f * factor_of_scores > 0.0f;  // the maximum goes up with the scores
         const float unit = rising ? factor_of_scores : 1.0f, slope = 0x1.715476p+0f * unit;
@@ -171,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
                     const int64_t i_1 = first_row + first_own_row + u * 8;
-                    const int32_t column_stop = weft::minimum<int64_t>(i_1 + 1 - first_column, 192);
+                    const int32_t column_stop = weft::minimum<int64_t>(weft::bound_of_columns(int32_t(i_1) + 1) - first_column, 192);
                     #pragma unroll
                     for (int32_t h = 0; h < 24; ++h) {
                         #pragma unroll
@@ -227,11 +228,12 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             }
         };
         const auto multiply_scores = [&](const int32_t place) WEFT_INLINE {
+            const int32_t at = weft::uniform(place), near = weft::uniform(own_row), of = weft::uniform(rows % 2);
             weft::wgmma_fence(dot_3_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // attention.py:61: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_3_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(dot_3_own, q_tile[of].matrix(near, g), k_tile[at].matrix(0, g), g > 0);
             }
         };
         int32_t turn = first_turn;
@@ -263,7 +265,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             largest_3_own[u] *= unit;
             total_3_own[u][0] = weft::reduce_lanes<weft::Sum<float>, 4>(weft::Sum<float>::combine(total_3_own[u][0], total_3_own[u][1]));
             const int64_t i_1 = first_row + first_own_row + u * 8;
-            const bool any = 0 < i_1 + 1;
+            const bool any = 0 < weft::bound_of_columns(int32_t(i_1) + 1);
             const float largest_3_last = any ? largest_3_own[u] : weft::Max<float>::reference(largest_3_own[u]);
             const float factor_2 = weft::exp_flushed(weft::Max<float>::reference(largest_3_own[u]) - largest_3_last) * weft::exp2_estimate(-lost);
             total_3_own[u][0] *= factor_2;

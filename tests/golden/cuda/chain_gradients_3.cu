@@ -1,4 +1,5 @@
 #include "weft/atomic.cuh"
+#include "weft/bounds.cuh"
 #include "weft/matrix_tile.cuh"
 #include "weft/power.cuh"
 #include "weft/registers.cuh"
@@ -123,9 +124,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             const int64_t b_3 = batch;
             const int32_t row_tile = row_tiles - 1 - nth;
             const int64_t first_row = int64_t(row_tile) * 128;
-            const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
+            const int32_t last_row = weft::minimum<int32_t>(first_row + 128, queries) - 1;
             const int32_t first_turn = 0;
-            const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 95, 0) / 96;
+            const int32_t turns = (weft::bound_of_columns(last_row + 1) + 95) / 96;
             for (int32_t turn = first_turn; turn < turns; ++turn) {
                 scores_empty[place].wait(phase ^ 1);
                 scores_full[place].arrive_expect(24576);
@@ -171,6 +172,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
     int32_t place = 0;
     uint32_t phase = 0;  // how often all places have been taken
     uint32_t rows = 0;  // of so many tiles so far
+    const float scale_float = weft::opaque(float(scale));
     while (true) {
         rows_full[rows % 2].wait(rows / 2 % 2);
         const int32_t row_tile = taken[rows % 2][0];
@@ -178,13 +180,12 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
         const int64_t b_3 = taken[rows % 2][1];
         __syncwarp();  // all of a warp have read it, before it gives their place back
         const int64_t first_row = int64_t(row_tile) * 128;
-        const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
+        const int32_t last_row = weft::minimum<int32_t>(first_row + 128, queries) - 1;
         const int32_t first_turn = 0;
-        const int32_t turns = weft::maximum<int64_t>(last_row + 1 + 95, 0) / 96;
+        const int32_t turns = (weft::bound_of_columns(last_row + 1) + 95) / 96;
         float dot_6_own[48];
         float d_2_part_own[48];
         uint32_t weight_4_1_own[6][4];
-        const float scale_float = weft::opaque(float(scale));
         float largest_saved_of_row[2];
         float d_total_saved_of_row[2];
         #pragma unroll
@@ -197,17 +198,17 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             d_total_saved_of_row[u] = d_total_saved_value;
         }
         float d_q_part_own[1][32] = {};
-        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
-        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
-        const int32_t whole_turns = (near_row + 1) / 96;  // in which all rows have all columns
-        const int32_t own_turns = (far_row + 1 + 95) / 96;  // in which some row has some
+        const int32_t near_row = weft::minimum<int32_t>(first_row + own_row, queries - 1);
+        const int32_t far_row = weft::minimum<int32_t>(near_row + 64, queries) - 1;
+        const int32_t whole_turns = weft::bound_of_columns(near_row + 1) / 96;  // in which all rows have all columns
+        const int32_t own_turns = (weft::bound_of_columns(far_row + 1) + 95) / 96;  // in which some row has some
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
             const int64_t first_column = int64_t(turn) * 96 + threadIdx.x % 4 * 2;
             int32_t column_stop[2];
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
                 const int64_t i_3 = weft::minimum<int64_t>(first_row + first_own_row + u * 8, queries - 1);
-                column_stop[u] = weft::minimum<int64_t>(i_3 + 1 - first_column, 96);
+                column_stop[u] = weft::minimum<int64_t>(weft::bound_of_columns(int32_t(i_3) + 1) - first_column, 96);
             }
             #pragma unroll
             for (int32_t h = 0; h < 12; ++h) {
@@ -228,19 +229,21 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             }
         };
         const auto multiply_scores = [&](const int32_t place) WEFT_INLINE {
+            const int32_t at = weft::uniform(place), near = weft::uniform(own_row), of = weft::uniform(rows % 2);
             weft::wgmma_fence(dot_6_own, d_2_part_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // attention.py:61: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_6_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
-                weft::wgmma<weft::bfloat16>(d_2_part_own, grad_out_tile[rows % 2].matrix(own_row, g), v_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(dot_6_own, q_tile[of].matrix(near, g), k_tile[at].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(d_2_part_own, grad_out_tile[of].matrix(near, g), v_tile[at].matrix(0, g), g > 0);
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
+            const int32_t at = weft::uniform(place);
             weft::wgmma_fence(d_q_part_own[0], weight_4_1_own);
             #pragma unroll
             for (int32_t g = 0; g < 96; g += 16) {
-                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_q_part_own[0], weight_4_1_own[g / 16], k_tile_2[place].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_q_part_own[0], weight_4_1_own[g / 16], k_tile_2[at].matrix(0, g), true);
             }
         };
         int32_t turn = first_turn;
@@ -277,7 +280,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                     for (int32_t u = 0; u < 2; ++u) {
                         const int64_t i_3 = first_row + first_own_row + u * 8;
                         begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(0 - (turn - 1) * 96, 0), 96);
-                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i_3 + 1 - (turn - 1) * 96, 0), 96);
+                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(int32_t(i_3) + 1) - (turn - 1) * 96, 0), 96);
                     }
                     weft::multiply_within(d_q_part_own[0], weight_4_1_own, k_tile_2 + last, begin, end);
                     weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
@@ -305,7 +308,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                 for (int32_t u = 0; u < 2; ++u) {
                     const int64_t i_3 = first_row + first_own_row + u * 8;
                     begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(0 - (turn - 1) * 96, 0), 96);
-                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(i_3 + 1 - (turn - 1) * 96, 0), 96);
+                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(int32_t(i_3) + 1) - (turn - 1) * 96, 0), 96);
                 }
                 weft::multiply_within(d_q_part_own[0], weight_4_1_own, k_tile_2 + place, begin, end);
                 weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles

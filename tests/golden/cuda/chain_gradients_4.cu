@@ -1,4 +1,5 @@
 #include "weft/atomic.cuh"
+#include "weft/bounds.cuh"
 #include "weft/matrix_tile.cuh"
 #include "weft/power.cuh"
 #include "weft/registers.cuh"
@@ -83,6 +84,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     const __grid_constant__ weft::TensorMap grad_out_map) {
     weft::await_launch_before();
     // a block has 128 x 64 of j_9 and d_9, a warpgroup 64 of its rows; a turn takes 64 of i_4
+    const int32_t shift = weft::shift_of_rows(queries);
     const int32_t row_tiles = (queries + 127) / 128;
     // 4 turns have a place in shared memory, and the rows of 2 tiles
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -134,9 +136,9 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             const int64_t b_4 = batch;
             const int32_t row_tile = nth;
             const int64_t first_row = int64_t(row_tile) * 128;
-            const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
-            const int32_t first_turn = (first_row) / 64;
-            const int32_t turns = weft::maximum<int64_t>(queries + 63, 0) / 64;
+            const int32_t last_row = weft::minimum<int32_t>(first_row + 128, queries) - 1;
+            const int32_t first_turn = weft::bound_of_columns(int32_t(first_row)) / 64;
+            const int32_t turns = (weft::bound_of_columns(shift) + 63) / 64;
             const float* const largest_saved_line = largest_saved + b_4 * largest_saved_stride_0;
             const float* const inverse_saved_line = inverse_saved + b_4 * inverse_saved_stride_0;
             const float* const d_total_saved_line = d_total_saved + b_4 * d_total_saved_stride_0;
@@ -216,6 +218,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     int32_t place = 0;
     uint32_t phase = 0;  // how often all places have been taken
     uint32_t rows = 0;  // of so many tiles so far
+    const float scale_float = weft::opaque(float(scale));
     while (true) {
         rows_full[rows % 2].wait(rows / 2 % 2);
         const int32_t row_tile = taken[rows % 2][0];
@@ -223,30 +226,29 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         const int64_t b_4 = taken[rows % 2][1];
         __syncwarp();  // all of a warp have read it, before it gives their place back
         const int64_t first_row = int64_t(row_tile) * 128;
-        const int64_t last_row = weft::minimum<int64_t>(first_row + 128, queries) - 1;
-        const int32_t first_turn = (first_row) / 64;
-        const int32_t turns = weft::maximum<int64_t>(queries + 63, 0) / 64;
+        const int32_t last_row = weft::minimum<int32_t>(first_row + 128, queries) - 1;
+        const int32_t first_turn = weft::bound_of_columns(int32_t(first_row)) / 64;
+        const int32_t turns = (weft::bound_of_columns(shift) + 63) / 64;
         float dot_9_own[32];
         float d_2_part_1_own[32];
         uint32_t weight_6_own[4][4];
         uint32_t weight_2_1_own[4][4];
-        const float scale_float = weft::opaque(float(scale));
         float d_v_part_own[1][32] = {};
         float d_k_part_own[1][32] = {};
-        const int64_t near_row = weft::minimum<int64_t>(first_row + own_row, queries - 1);
-        const int64_t far_row = weft::minimum<int64_t>(near_row + 64, queries) - 1;
-        const int32_t whole_turns = queries / 64;  // in which all rows have all columns
-        const int32_t own_turns = (queries + 63) / 64;  // in which some row has some
-        const int32_t first_own_turn = (near_row) / 64;
-        const int32_t first_whole_turn = (far_row + 63) / 64;
+        const int32_t near_row = weft::minimum<int32_t>(first_row + own_row, queries - 1);
+        const int32_t far_row = weft::minimum<int32_t>(near_row + 64, queries) - 1;
+        const int32_t whole_turns = weft::bound_of_columns(shift) / 64;  // in which all rows have all columns
+        const int32_t own_turns = (weft::bound_of_columns(shift) + 63) / 64;  // in which some row has some
+        const int32_t first_own_turn = (weft::bound_of_columns(near_row)) / 64;
+        const int32_t first_whole_turn = (weft::bound_of_columns(far_row) + 63) / 64;
         const auto fold_turn = [&](const int32_t turn, const bool edge) WEFT_INLINE {
             const int64_t first_column = int64_t(turn) * 64 + threadIdx.x % 4 * 2;
             int32_t column_start[2], column_stop[2];
             #pragma unroll
             for (int32_t u = 0; u < 2; ++u) {
                 const int64_t j_9 = first_row + first_own_row + u * 8;
-                column_start[u] = weft::minimum<int64_t>(j_9 - first_column, 64);
-                column_stop[u] = weft::minimum<int64_t>(queries - first_column, 64);
+                column_start[u] = weft::minimum<int64_t>(weft::bound_of_columns(int32_t(j_9)) - first_column, 64);
+                column_stop[u] = weft::minimum<int64_t>(weft::bound_of_columns(shift) - first_column, 64);
             }
             #pragma unroll
             for (int32_t h = 0; h < 8; ++h) {
@@ -271,20 +273,22 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             }
         };
         const auto multiply_scores = [&](const int32_t place) WEFT_INLINE {
+            const int32_t at = weft::uniform(place), near = weft::uniform(own_row), of = weft::uniform(rows % 2);
             weft::wgmma_fence(dot_9_own, d_2_part_1_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // attention.py:61: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_9_own, k_tile[rows % 2].matrix(own_row, g), q_tile[place].matrix(0, g), g > 0);
-                weft::wgmma<weft::bfloat16>(d_2_part_1_own, v_tile[rows % 2].matrix(own_row, g), grad_out_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(dot_9_own, k_tile[of].matrix(near, g), q_tile[at].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(d_2_part_1_own, v_tile[of].matrix(near, g), grad_out_tile[at].matrix(0, g), g > 0);
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
+            const int32_t at = weft::uniform(place);
             weft::wgmma_fence(d_v_part_own[0], d_k_part_own[0], weight_6_own, weight_2_1_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
-                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_v_part_own[0], weight_6_own[g / 16], grad_out_tile_2[place].matrix(0, g), true);
-                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_k_part_own[0], weight_2_1_own[g / 16], q_tile_2[place].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_v_part_own[0], weight_6_own[g / 16], grad_out_tile_2[at].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_k_part_own[0], weight_2_1_own[g / 16], q_tile_2[at].matrix(0, g), true);
             }
         };
         int32_t turn = first_turn;
@@ -321,8 +325,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                     int32_t begin[2], end[2];
                     for (int32_t u = 0; u < 2; ++u) {
                         const int64_t j_9 = first_row + first_own_row + u * 8;
-                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(j_9 - (turn - 1) * 64, 0), 64);
-                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(queries - (turn - 1) * 64, 0), 64);
+                        begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(int32_t(j_9)) - (turn - 1) * 64, 0), 64);
+                        end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(shift) - (turn - 1) * 64, 0), 64);
                     }
                     weft::multiply_within(d_v_part_own[0], weight_6_own, grad_out_tile_2 + last, begin, end);
                     weft::multiply_within(d_k_part_own[0], weight_2_1_own, q_tile_2 + last, begin, end);
@@ -352,8 +356,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 int32_t begin[2], end[2];
                 for (int32_t u = 0; u < 2; ++u) {
                     const int64_t j_9 = first_row + first_own_row + u * 8;
-                    begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(j_9 - (turn - 1) * 64, 0), 64);
-                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(queries - (turn - 1) * 64, 0), 64);
+                    begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(int32_t(j_9)) - (turn - 1) * 64, 0), 64);
+                    end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(shift) - (turn - 1) * 64, 0), 64);
                 }
                 weft::multiply_within(d_v_part_own[0], weight_6_own, grad_out_tile_2 + place, begin, end);
                 weft::multiply_within(d_k_part_own[0], weight_2_1_own, q_tile_2 + place, begin, end);

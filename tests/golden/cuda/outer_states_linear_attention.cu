@@ -379,7 +379,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
                             words[n] = pack_0_0(chunk, row + 8 * h, lane + (r + n) * 8, sums[r + n][2 * h],
                                     sums[r + n][2 * h + 1]);
                         }
-                        weft::turn_quad(words);
+                        weft::exchange_square(words);
                         store_0_0(chunk, row + 8 * h, first_lane + (r + thread % 4) * 8, words);
                     }
                 }

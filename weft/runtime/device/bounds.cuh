@@ -8,6 +8,12 @@ namespace weft {
 WEFT_FUNCTION int32_t bound_of_columns(int64_t bound) {
     return int32_t(minimum<int64_t>(maximum<int64_t>(bound, 0), int64_t(1) << 30));
 }
+WEFT_FUNCTION int32_t bound_of_columns(int32_t bound) { return minimum(maximum(bound, 0), 1 << 30); }
+
+// What is added to the number of a row, of which there are fewer than 2^30: by so much the sum is a bound as before, and has 32 bits.
+WEFT_FUNCTION int32_t shift_of_rows(int64_t shift) {
+    return int32_t(minimum<int64_t>(maximum<int64_t>(shift, -(int64_t(1) << 30)), int64_t(1) << 30));
+}
 
 struct Bounds {
     int32_t least;

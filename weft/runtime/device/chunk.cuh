@@ -19,9 +19,6 @@ constexpr bool by_warpgroups = false;
 // A thread's number, for places that are found anew for each chunk: kept, they would take registers from the products.
 WEFT_FUNCTION int own_thread() { return opaque(int32_t(threadIdx.x)) & 1023; }
 
-// A number that all threads of a warp have, as the compiler then knows: what is made of it takes no registers of theirs.
-WEFT_FUNCTION int32_t uniform(int32_t value) { return __shfl_sync(0xffffffffu, value, 0); }
-
 // The number of a thread's warp.
 WEFT_FUNCTION int warp_number() { return uniform(int32_t(threadIdx.x) / 32); }
 

@@ -10,6 +10,10 @@
 
 namespace weft {
 
+// A number that all threads of a warp have, as the compiler then knows: what is made of it takes no registers of theirs, and one
+// instruction for each matrix of shared memory.
+WEFT_FUNCTION int32_t uniform(int32_t value) { return __shfl_sync(0xffffffffu, value, 0); }
+
 // Points of each of `rows` rows, in lines of 128 bytes: a line has the points of a row (along_points), or a point of as many
 // rows; of these there may be any multiple of points that an instruction takes.
 // 16 bytes of neighbours along a line are a packet; packets are swizzled by the line, so that no bank is met twice: in the one
@@ -68,8 +72,8 @@ template <typename T, int rows, bool along_points, int count = 128 / sizeof(T)> 
 #endif
 };
 
-// Of four threads beside each other, the value of each for thread i becomes the i-th of that one.
-template <typename T> WEFT_FUNCTION void turn_quad(T (&own)[4]) {
+// A square that the four threads of a quad have a line of each: from here on they have a column of it.
+template <typename T> WEFT_FUNCTION void exchange_square(T (&own)[4]) {
     const int q = threadIdx.x % 4;
     // what belongs to the neighbours at distance 1, then at distance 2, changes places with theirs
 #pragma unroll
@@ -97,10 +101,27 @@ template <typename T, int count> WEFT_FUNCTION void exchange_quads(T (&sums)[cou
             T own[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) own[i] = sums[first + 4 * i + v];
-            turn_quad(own);
+            exchange_square(own);
 #pragma unroll
             for (int i = 0; i < 4; ++i) sums[first + 4 * i + v] = own[i];
         }
+    }
+}
+
+// The other way round, of bytes that lie in memory: of two rows, where a thread had eight neighbours, 8 q + 2 i + v, it has the
+// columns 8 i + 2 q + v of products.
+WEFT_FUNCTION void exchange_pairs(Run<boolean, 8>& first, Run<boolean, 8>& second) {
+    uint32_t own[4];  // a pair of each row
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const uint32_t a = first.four[i / 2], b = second.four[i / 2];
+        own[i] = i % 2 ? a >> 16 | (b & 0xffff0000u) : (a & 0xffffu) | b << 16;
+    }
+    exchange_square(own);
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        first.four[i / 2] = (own[i] & 0xffffu) | own[i + 1] << 16;
+        second.four[i / 2] = own[i] >> 16 | (own[i + 1] & 0xffff0000u);
     }
 }
 

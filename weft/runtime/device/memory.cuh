@@ -133,6 +133,13 @@ WEFT_FUNCTION void unpack(const Run<T, count>& run, Value (&tile)[count]) {
     run.unpack(tile);
 }
 
+// One of these elements, of which the compiler knows the number.
+template <typename Value, typename T, int count> WEFT_FUNCTION Value element(const Run<T, count>& run, int number) {
+    Value tile[count];
+    run.unpack(tile);
+    return tile[number];
+}
+
 // The same address in global memory, but the compiler does not know it: loads through it stay where they are written.
 template <typename T> WEFT_FUNCTION const T* opaque(const T* address) {
     uint64_t place = detail::global_address(address);
@@ -218,6 +225,13 @@ template <int count, int width, typename T> WEFT_FUNCTION Run<T, count> fetch_no
         Run<T, count> run;
         static_assert(sizeof run == sizeof word);
         memcpy(&run, word, sizeof run);
+        return run;
+    } else if constexpr (size == 2 && width == count) {
+        uint16_t half;
+        asm volatile("ld.global.u16 %0, [%1];" : "=h"(half) : "l"(place) : "memory");
+        Run<T, count> run;
+        static_assert(sizeof run == sizeof half);
+        memcpy(&run, &half, sizeof run);
         return run;
     }
 #endif
