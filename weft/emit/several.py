@@ -34,14 +34,13 @@ from weft.loops.types import BOOL, ScalarType
 @dataclass
 class SeveralBody(ThreadBody):
     """differing: the names that are another in each iteration of the axis. many: its iterations that a thread has. value: what
-    the variable is in one of them, which is the last one where there are fewer; there: whether there is one, and it stores.
+    the variable is in one of them, which is the last one where there are fewer.
     """
 
     differing: frozenset[str] = frozenset()
     axis: str = ""
     many: int = 1
     value: str = ""
-    there: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,7 +49,7 @@ class SeveralBody(ThreadBody):
 
     def several(self, axis: Axis, place: str, count: str) -> None:
         own = place.format(self.own)
-        self.there = f"{own} < {count}"
+        self.there = " && ".join([*([self.there] if self.there else []), f"{own} < {count}"])
         self.value = value_of(axis, f"weft::minimum<int64_t>({own}, {count} - 1)", self)
         self.declare(axis.var)
 
@@ -70,10 +69,6 @@ class SeveralBody(ThreadBody):
 
     def declare_each(self, name: str, type_: ScalarType) -> None:
         self.writer.line(f"{register_type(type_)} {self.declare(name)}[{self.many}];")
-
-    def store(self, store: Store) -> None:
-        with self.writer.block(f"if ({self.there})"):
-            super().store(store)
 
     # ------------------------------------------------------------ statements
 
