@@ -445,7 +445,7 @@ def _launch_folds(
         for k, (entry, step) in enumerate(zip(entries.of_folds(nest, sweeps, plan), steps(sweeps, plan), strict=True))
     ]  # fmt: skip
     if plan.longer:
-        made[-1] = replace(made[-1], grid=(-(-extents.rows // BLOCK), 1, 1), block=(BLOCK, 1, 1))
+        made[-1] = replace(made[-1], grid=(-(-extents.rows // plan.looked), 1, 1), block=(BLOCK, 1, 1))
     return tuple(made)
 
 

@@ -75,7 +75,7 @@ def emit(
         writer.line(f"using {_alias(fold)} = {type_};")
     for step, entry, launch in zip(launched, entries.of_folds(nest, sweeps, plan), launches, strict=True):
         writer.line()
-        its, by = (LongerEntry, alone_in_blocks(plan)) if step.longer else (kind or Entry, plan)
+        its, by = (LongerEntry, alone_in_blocks(sweeps, plan)) if step.longer else (kind or Entry, plan)
         its.begun(function, own, facts, writer, arranged, by, step, columns).emit(entry, launch)
     return writer.text()
 
@@ -200,9 +200,12 @@ class Entry(ValueBody):
 
     def longer(self) -> str:
         """Whether the row has more points than its threads go through."""
-        axis = self.axes[self.sweeps.stages[0][0].over[0]]
-        self.of_rows(self.needed((axis.start, axis.stop)))
-        return f"{self.printer.index(axis.stop, SUM)} - {self.printer.index(axis.start, SUM + 1)} > {self.plan.longer}"
+        axes = [self.axes[a] for a in self.sweeps.stages[0][0].over]
+        self.of_rows(self.needed([e for a in axes for e in (a.start, a.stop)]))
+        points = [f"{self.printer.index(a.stop, SUM)} - {self.printer.index(a.start, SUM + 1)}" for a in axes]
+        if len(axes) > 1:
+            points = [f"weft::maximum<int64_t>({own}, 0)" for own in points]
+        return f"{' * '.join(points)} > {self.plan.longer}"
 
     def stages(self) -> None:
         """What is done for a row."""
@@ -925,22 +928,24 @@ class LongerEntry(Entry):
         alike = axes[len(axes) - len(rows_alike(self.sweeps, self.plan)) :]  # whose rows have the same points
         others = " * ".join(counts[a.name] for a in axes if a not in alike) or "1"
         first, looked, found, left, word = (fresh(n) for n in ("first_row", "looked_at", "longer", "longer_rows", "word"))
-        line(f"// {BLOCK} rows, of which those of more than {self.plan.longer} points have all threads each")
+        rows = self.plan.looked
+        line(f"// {rows} rows, of which those of more than {self.plan.longer} points have all threads each")
         line(f"__shared__ uint32_t {left}[{BLOCK // WARP}];")
         if alike:
             item, own, many = fresh("item"), fresh("own_row"), fresh("rows_alike")
             line(f"const int64_t {many} = {' * '.join(counts[a.name] for a in alike)};  // with the same points")
-            items = f"int64_t {item} = blockIdx.x; {item} < ({others} + {BLOCK - 1}) / {BLOCK} * {many}; {item} += gridDim.x"
-            blocks, begin = f"for ({items})", f"{item} / {many} * {BLOCK}"
+            items = f"int64_t {item} = blockIdx.x; {item} < ({others} + {rows - 1}) / {rows} * {many}; {item} += gridDim.x"
+            blocks, begin = f"for ({items})", f"{item} / {many} * {rows}"
         else:
-            blocks, begin = "", f"int64_t(blockIdx.x) * {BLOCK}"
+            blocks, begin = "", f"int64_t(blockIdx.x) * {rows}"
         with self.writer.block(blocks) if alike else nullcontext():
             line(f"const int64_t {first} = {begin};")
             if alike:
                 line(f"const int64_t {own} = {item} % {many};")
             line(f"const int64_t {looked} = {first} + threadIdx.x;")
             line(f"bool {found} = false;")
-            with self.writer.block(f"if ({looked} < {others})"):
+            among = "" if rows == BLOCK else f"threadIdx.x < {rows} && "
+            with self.writer.block(f"if ({among}{looked} < {others})"):
                 self.begin_row(axes, f"{looked} * {many} + {own}" if alike else looked, counts)
                 line(f"{found} = {self.longer()};")
             self.known.clear()
@@ -948,9 +953,9 @@ class LongerEntry(Entry):
             line(f"if (threadIdx.x % {WARP} == 0) {left}[threadIdx.x / {WARP}] = {word};")
             line("__syncthreads();")
             k, rest = fresh("k"), fresh("rest")
-            words = f"for (int32_t {k} = 0; {k} < {BLOCK // WARP}; ++{k})"
-            rows = f"for (uint32_t {rest} = {left}[{k}]; {rest} != 0; {rest} &= {rest} - 1)"
-            with self.writer.block(words), self.writer.block(rows):
+            words = f"for (int32_t {k} = 0; {k} < {max(1, rows // WARP)}; ++{k})"
+            longer = f"for (uint32_t {rest} = {left}[{k}]; {rest} != 0; {rest} &= {rest} - 1)"
+            with self.writer.block(words), self.writer.block(longer):
                 place = f"{first} + {k} * {WARP} + __ffs({rest}) - 1"
                 self.begin_row(axes, f"({place}) * {many} + {own}" if alike else place, counts)
                 self.stages()
@@ -967,6 +972,9 @@ class LongerEntry(Entry):
             self.narrowly(axes, self.row, counts)
 
 
-def alone_in_blocks(plan: FoldPlan) -> FoldPlan:
-    """The plan of rows that have all threads of a block each."""
-    return replace(plan, threads=BLOCK, teams=1, across=tuple((BLOCK,) * len(sides) for sides in plan.across))
+def alone_in_blocks(sweeps: Sweeps, plan: FoldPlan) -> FoldPlan:
+    """The plan of rows that have all threads of a block each; of several axes of points, warps have lines."""
+    across = tuple(
+        tuple(BLOCK if len(s.over) == 1 else WARP for s in stage) for stage in plan.arranged(sweeps).stages
+    )
+    return replace(plan, threads=BLOCK, teams=1, across=across)

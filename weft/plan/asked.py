@@ -222,11 +222,9 @@ def tile_of(
     def threads_left() -> int:
         return threads // reduce(lambda a, b: a * b, tile.values())
 
-    widen(lane, _ALONG)
-    for var in others:
-        widen(var, threads)
-    widen(lane, threads)
-    for var in reversed(order):
+    for var in (lane, *others):
+        widen(var, _ALONG)
+    for var in (*others, lane, *reversed(order)):
         widen(var, threads)
     tile[lane] *= threads_left()  # few elements: some threads have none
     return tuple(tile.items())
