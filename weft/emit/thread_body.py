@@ -20,7 +20,9 @@ from weft.loops.ir import (
     Stmt,
     Store,
     free_arrays,
+    has_check,
     map_statement,
+    rewrite,
     statement_exprs,
     walk,
     walk_expr,
@@ -29,7 +31,7 @@ from weft.loops.operators import OPERATORS
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays, slots
-from weft.plan.asked import Asked
+from weft.plan.asked import Asked, all_of
 from weft.plan.threads import BLOCK
 
 # Iterations of an innermost loop that the compiler may overlap: loads of later ones go out before earlier ones end. Of one in
@@ -142,11 +144,36 @@ class ThreadBody(Body):
             line(f"if (threadIdx.x % 32 == 0) {reaching}[threadIdx.x / 32] = {word};")
             line("__syncthreads();")
             of_word = f"for (uint32_t {rest} = {reaching}[{k}]; {rest} != 0; {rest} &= {rest} - 1)"
+            line("#pragma unroll 1")
             with block(f"for (int32_t {k} = 0; {k} < {words}; ++{k})"), block(of_word):
                 line(f"const int64_t {self.declare(loop.var)} = {first} + {k} * 32 + __ffs({rest}) - 1;")
-                self.statements(loop.body)
+                self.statements(self.asked_at_once(loop))
                 self.advance(loop.carries)
             line("__syncthreads();  // which reach the block is not needed any more")
+
+    def asked_at_once(self, loop: For) -> tuple[Stmt, ...]:
+        """The body of a loop, whose condition is found before: what its parts read is on its way together."""
+        condition, found = self.asked[loop.var].condition, self.fresh.fresh("reached")
+        known = self.raw(found, BOOL)
+
+        def rewritten(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+            return tuple(map_statement(s, lambda e: rewrite(e, lambda x: known if x == condition else None), rewritten)
+                         for s in statements)  # fmt: skip
+
+        body = rewritten(loop.body)
+        if body != loop.body:
+            self.writer.line(f"const bool {found} = {self.at_once(condition)};")
+        return body
+
+    def at_once(self, condition: Expr) -> str:
+        """A condition whose parts are all found: what they read is on its way together. Where some may be outside of its array,
+        one part after the other.
+        """
+        parts = [*all_of(condition)]
+        loads = [x for x in walk_expr(condition) if isinstance(x, Load)]
+        if len(parts) == 1 or has_check(condition) or not loads or any(self.unproven_access(x.array, x.index) for x in loads):
+            return self.printer.value(condition)
+        return " & ".join(f"({self.printer.value(e)})" for e in parts)
 
     def _local(self, array: Array) -> None:
         name = self.arrays[array.name] = self.fresh.fresh(array.name)

@@ -11,7 +11,7 @@ from weft.emit.cpp import varying, without_unused
 from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.expressions import SUM
 from weft.emit.names import Names, kernel_entry
-from weft.emit.several import SeveralBody
+from weft.emit.several import SeveralBody, in_branches
 from weft.emit.text import Writer
 from weft.emit.thread_body import ThreadBody, count_of, parameters, value_of
 from weft.loops.ir import For, Function, Let, Ref, Stmt, trapping
@@ -36,6 +36,7 @@ def emit(function: Function, nest: Nest, plan: ThreadPlan, facts: Facts, around:
     else:
         names = differing(own.body, var)
         assert names is not None
+        own = replace(own, body=in_branches(own.body, names))
         body = SeveralBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large,
                            asked=asked, differing=names, axis=var, many=many)  # fmt: skip
     (launch,) = dependences([False], around)

@@ -47,13 +47,14 @@ _LONGEST = 100  # nodes of a condition whose names are written out
 
 @dataclass(frozen=True)
 class Asked:
-    """A loop, by its variable, whose iterations change nothing unless what they compare holds. comparisons: of these, those
-    between an axis and what iterations alone tell; axes: the ones that they are of.
+    """A loop, by its variable, whose iterations change nothing unless a condition holds, which may be asked in all of them.
+    comparisons: those in it of an axis and what iterations alone tell; axes: the ones that they are of.
     """
 
     var: str
     start: Expr
     stop: Expr
+    condition: Expr
     comparisons: tuple[Op, ...]
     axes: tuple[str, ...]
 
@@ -99,11 +100,11 @@ def _asked(function: Function, axes: Set[str], stored: Set[str], loop: For) -> A
     known = fixed | {loop.var}
     if not all(_is_there(function, x, known | axes) for e in looked for x in walk_expr(e) if isinstance(x, Load)):
         return None
-    comparisons = [e for e in _all_of(condition) if _compares(e, axes, known)]
+    comparisons = [e for e in all_of(condition) if isinstance(e, Op) and _compares(e, axes, known)]
     if not any(free_arrays(e) for e in comparisons):
         return None
     own = dict.fromkeys(n for e in comparisons for n in sorted(free_names(e)) if n in axes)
-    return Asked(loop.var, loop.start, loop.stop, tuple(comparisons), tuple(own))
+    return Asked(loop.var, loop.start, loop.stop, condition, tuple(comparisons), tuple(own))
 
 
 def _meanings(loop: For) -> dict[str, Expr] | None:
@@ -150,12 +151,13 @@ def _is_there(function: Function, load: Load, known: Set[str]) -> bool:
     return load.array not in function.checked and all(affine(i) is not None and free_names(i) <= known for i in load.index)
 
 
-def _all_of(condition: Expr) -> Iterator[Op]:
+def all_of(condition: Expr) -> Iterator[Expr]:
+    """What a condition consists of."""
     match condition:
         case Op(name="and", args=args):
             for e in args:
-                yield from _all_of(e)
-        case Op():
+                yield from all_of(e)
+        case _:
             yield condition
 
 

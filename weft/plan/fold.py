@@ -229,6 +229,8 @@ def _plan(
     order = tuple(a for a in sweeps.rows if a != lane) + ((lane,) if lane in sweeps.rows else ())
     if points < (FEW_POINTS if lane in sweeps.rows else FEWEST_POINTS) and (lane in sweeps.rows or not ragged):
         return None
+    if rows >= MANY_ROWS and any(len({*ragged} & {*s.over}) > 1 for stage in sweeps.stages for s in stage):
+        return None  # a thread for each: it finds how far several of them go at once
     wide = 1  # neighbouring rows of a block
     if lane in sweeps.rows:
         if rows >= MANY_ROWS:
