@@ -77,11 +77,11 @@ class ThreadBody(Body):
             self.in_order(loop, self.printer.index(loop.start))
             return
         inside, own = self.all_inside(loop)
+        start, stop = self.printer.index(loop.start), self.stop(loop)
         if own is None:
             self.writer.line(f"#pragma unroll {_UNROLL}")
-            self.in_order(loop, self.printer.index(loop.start))
+            self.in_order(loop, start, stop)
             return
-        start, stop = self.printer.index(loop.start), self.stop(loop)
         extents = dict.fromkeys(self.printer.index(self.function.array(a).shape[k], SUM) for a, k, _ in inside)
         known = dict(self.known_inside)
         checks = [] if start.isdigit() else [f"{self.printer.index(loop.start, SUM)} >= 0"]
