@@ -14,15 +14,15 @@ from weft.pytorch.inspection import examine
 
 
 @weft.kernel
-def covered(x, low, high, weight):
-    """Sums of the ranges that a point is in, with what is counted from its middle; where to look is named before."""
+def covered(x, on, low, high, weight):
+    """Sums of the ranges that are on and that a point is in, with what is counted from its middle."""
     n = x.shape[0]
     y = torch.empty(n)
     for i in range(n):
         total = 0.0
         for r in range(low.shape[0]):
             begins = low[r]
-            if begins - 0.5 < i + 0.5 and i < high[r]:
+            if on[r] and begins - 0.5 < i + 0.5 and i < high[r]:
                 total += weight[r] * x[i]
         y[i] = total
     return y
@@ -77,7 +77,7 @@ def boxes_of(many: int, height: int, width: int) -> torch.Tensor:
 
 
 CALLS: list[tuple[Any, tuple[Any, ...]]] = [
-    (covered, (torch.randn(141), *ranges(131, 141), torch.randn(131))),
+    (covered, (torch.randn(141), torch.randn(131) > -1, *ranges(131, 141), torch.randn(131))),
     (painted, (torch.randn(6, 35, 2), boxes_of(66, 6, 35), torch.randn(66, 2))),
     (of_groups, (torch.randn(2, 65, 9), torch.randint(0, 4, (65,)), torch.randn(3))),
 ]

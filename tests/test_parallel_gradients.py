@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -175,7 +176,38 @@ def banded(x, z, reach: int):
     return y
 
 
+@weft.kernel
+def centred(x, w):
+    """A filter around each point, as far as there are points."""
+    n, taps = x.shape[0], w.shape[0]
+    y = torch.empty_like(x)
+    for i in range(n):
+        s = 0.0
+        for k in range(max(i - taps // 2, 0), min(i + taps - taps // 2, n)):
+            s += x[k] * w[k - i + taps // 2]
+        y[i] = s
+    return y
+
+
+@weft.kernel
+def largest_of_ranges(x, first, last):
+    """Of ranges that data decide, which may meet: an element may be the largest of several."""
+    many, width = first.shape[0], x.shape[1]
+    y = torch.empty(many, width)
+    for s in range(many):
+        for d in range(width):
+            m = -math.inf
+            for t in range(first[s], last[s]):
+                m = max(m, x[t, d])
+            y[s, d] = m
+    return y
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "centred": (centred, (R(7), R(3))),
+    "centred of many taps": (centred, (R(3), R(8))),
+    "largest of ranges": (largest_of_ranges, (R(9, 2), torch.tensor([0, 3, 2, 5, 5]), torch.tensor([4, 9, 5, 9, 5]))),
+    "largest of ranges apart": (largest_of_ranges, (R(9, 2), torch.tensor([0, 3, 5]), torch.tensor([3, 5, 8]))),
     "blurred": (blurred, (R(7, 6), R(7, 6) > 0, 2)),
     "blurred of wide windows": (blurred, (R(5, 3), R(5, 3) > -1, 4)),
     "blurred of no windows": (blurred, (R(6, 3), R(6, 3) > -1, -1)),
@@ -221,11 +253,17 @@ def test_no_thread_goes_through_points_in_order(name: str) -> None:
 
 
 def test_elements_gather_from_windows_that_end_at_the_ends() -> None:
-    calls = (blurred, ("float32[700,801]", "bool[700,801]", 3)), (banded, ("float32[30001,48]", "float32[30001,48]", 5))
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (blurred, ("float32[700,801]", "bool[700,801]", 3)),
+        (banded, ("float32[30001,48]", "float32[30001,48]", 5)),
+        (centred, ("float32[9000001]", "float32[11]")),
+        (largest_of_ranges, ("float32[30011,96]", "int64[5003]", "int64[5003]")),
+    ]
     for kernel, specs in calls:
         launches = examined_gradient(kernel, *specs).launches()
         assert not any(one.steps for one in launches)
-        assert all(one.block[0] * one.block[1] * one.grid[0] > 30000 for one in launches), launches
+        threads = [one for one in launches if isinstance(one.variant.plan, ThreadPlan)]
+        assert all(one.block[0] * one.grid[0] > 30000 for one in threads), launches
 
 
 def test_bounds_tell_their_iterations() -> None:

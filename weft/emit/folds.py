@@ -403,22 +403,26 @@ class Entry(ValueBody):
         return self.sweeps.apart
 
     def looked_at(self, axes: list[Axis], work: Work, across: int) -> None:
-        """The points of a sweep. Where data decide the bounds of its axis, these tell whether that leaves an array that it is a
-        subscript of by itself: if not, points need not look.
+        """The points of a sweep. Where data decide the bounds of its axes, these tell whether an axis leaves an array that it
+        is a subscript of by itself: if not, points need not look.
         """
-        lane, own = axes[-1], Ref(axes[-1].name, INT64)
         known = self.known_inside
-        told = self.told_by_bounds(work, own) if self.ragged(lane) and len(axes) == 1 and not self.plan.beside else {}
-        if not told:
+        ragged = [] if self.plan.beside else [a for a in axes if self.ragged(a)]
+        told = {a.name: self.told_by_bounds(work, Ref(a.name, INT64)) for a in ragged}
+        if not any(told.values()):
             self.all_points(axes, work, across)
             return
 
         def plain(e: Expr) -> Expr:
-            return not_below_0(e, own)
+            for a in ragged:
+                e = not_below_0(e, Ref(a.name, INT64))
+            return e
 
-        start, stop = (self.printer.index(e, SUM) for e in (lane.start, lane.stop))
-        extents = dict.fromkeys(self.function.array(array).shape[k] for array, k, _ in told)
-        checks = [f"{start} >= 0", *(f"{stop} <= {self.printer.index(e, SUM)}" for e in extents)]
+        checks = []
+        for a in (a for a in ragged if told[a.name]):
+            extents = dict.fromkeys(self.function.array(array).shape[k] for array, k, _ in told[a.name])
+            checks.append(f"{self.printer.index(a.start, SUM)} >= 0")
+            checks += [f"{self.printer.index(a.stop, SUM)} <= {self.printer.index(e, SUM)}" for e in extents]
         values, self.values = self.values, tuple(mapped(v, plain) for v in self.values)
         made, self.made = self.made, {n: v for v in self.values for n in names_of(v)}
         sweep = replace(
@@ -429,7 +433,7 @@ class Entry(ValueBody):
         own_values = tuple(mapped(v, plain) for v in work.values)
         with self.writer.block(f"if ({' && '.join(checks)})"):
             self.writer.line("// all subscripts are inside: nothing is looked at in the loop")
-            self.known_inside = known | told
+            self.known_inside = known | {key: text for own in told.values() for key, text in own.items()}
             self.all_points(axes, replace(work, sweep=sweep, values=own_values), across)
         self.values, self.made, self.known_inside = values, made, known
         with self.writer.block("else"):

@@ -50,7 +50,7 @@ FEW_OF_RAGGED = 4
 # Times that a team goes through that many points for each of its threads; longer rows have all threads of a block.
 TURNS_OF_RAGGED = 32
 # Blocks for each multiprocessor, among which rows that may be longer are divided, at the least.
-LOOKING = 8
+LOOKING = 16
 REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 1 << 16, 255, 32
 # Who may hold a row, in the order in which they are tried: blocks of a cluster, the most threads of each, and how many blocks a
 # multiprocessor has at least. Of two blocks one reads while the other one writes.

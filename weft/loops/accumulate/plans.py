@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from weft.loops.accesses import counted_from_end
 from weft.loops.accumulate.closure import is_product
-from weft.loops.accumulate.ranges import as_long, ascending, no_less_than_0
+from weft.loops.accumulate.ranges import as_long, ascending, no_less_than_0, upwards
 from weft.loops.accumulate.sites import Edit, Site, accumulate_into, conditions_of, in_full, sites_of
 from weft.loops.accumulate.turned import turned
 from weft.loops.affine import Affine, affine
@@ -26,7 +26,7 @@ class _Placed:
     """An index axis that a loop variable decides: index = sign * stride * variable + rest; the index runs over a range. within:
     the range of the variable, where others in `rest` leave some of it out. reached: the elements, where the index runs over
     more. whole: how many iterations the variable has, of a digit, whose index runs over the whole axis. places: where the index
-    tells several variables.
+    tells several variables. asked: the range of the variable, where that is more than sums.
     """
 
     axis: int
@@ -39,6 +39,7 @@ class _Placed:
     stride: int = 1
     whole: Expr | None = None
     places: tuple[Place, ...] = ()
+    asked: tuple[Expr, Expr] | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,16 @@ def with_names(bounds: tuple[Affine, Affine, int] | None, names: dict[str, str])
     return (*forms, bounds[2])
 
 
+def _own_range(loop: For) -> tuple[Expr, Expr] | None:
+    """Where the iterations of a loop begin and end, in ascending order; None where they lie apart."""
+    loop = upwards(loop)
+    return (loop.start, loop.stop) if loop.step == 1 else None
+
+
+def _names(exprs: Iterable[Expr]) -> frozenset[str]:
+    return frozenset().union(*map(free_names, exprs))
+
+
 def _renamed(loop: For, names: dict[str, str]) -> tuple[Expr, Expr]:
     known: dict[str, Expr] = {n: Ref(new, INT64) for n, new in names.items()}
     return substitute(loop.start, known), substitute(loop.stop, known)
@@ -206,9 +217,16 @@ def planned(function: Function, site: Site, most: int | None = None) -> Plan | N
         if sign == stride == 1 and rest == Affine((), 0):
             others = [f for f in counting[prefix:] if f.var not in {*found, *several, *parts, *turns}]
             if (around := turned(loop, others, known)) is not None:
-                bounds, other, always = around
+                bounds, other, surely = around
                 turns[other.var] = other
-                reached |= {other.var} if always else set()
+                reached |= {other.var} if surely else set()
+        if bounds is None and stride == 1 and rest.names & loops.keys():
+            own_range, extent = _own_range(loop), affine(function.array(site.store.array).shape[axis])
+            left = known | {f.var for f in counting[prefix:] if f.var not in {*found, *several, *parts}}
+            if own_range is None or extent is None or not _names(own_range) <= left:
+                return None
+            placed.append(_Placed(axis, loop.var, sign, rest, (Affine((), 0), extent, 1), asked=own_range))
+            continue
         if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
             return None
         start, stop, step = bounds
@@ -250,9 +268,10 @@ def planned(function: Function, site: Site, most: int | None = None) -> Plan | N
     certain = frozenset(k for k, told in said.items() if told.exact and len(decided[k]) == len(told.all))
     certain |= asking_inside(function, site, [p.axis for p in placed if p.bounds[:2] == _whole(function, site, p.axis)])
     found_windows = tuple(replace(windows[f.var][1], loop=k) for k, f in enumerate(summed) if f.var in windows)
-    left = tuple(f for f in counting if f.var in parts and f.var not in found and f.var not in several)
+    digit_loops = tuple(f for f in counting if f.var in parts and f.var not in found and f.var not in several)
     used = tuple(x for x in products.values() if any(x.name in p.rest.names for p in placed))
-    return Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, left, used, frozenset(reached))
+    always = frozenset(reached)
+    return Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, digit_loops, used, always)
 
 
 def _whole(function: Function, site: Site, axis: int) -> tuple[Affine, Affine | None]:
@@ -389,9 +408,13 @@ def _window(
 
 def _telling(function: Function, site: Site, axis: int, form: Affine, loops: list[For]) -> list[str]:
     """The loop whose variable tells an index, if any does: of several, the outermost of those that are as long as the array,
-    else, of those that sizes bound if any is, the one that moves it farthest, the innermost of such; the others are summed.
+    else, of those that sizes bound if any is, the one that moves it farthest, the innermost of such; the others are summed. One
+    whose range moves with another one, as a window that ends at the ends of an array does, is told by that.
     """
     own = [f for f in loops if f.var in form.names]
+    moving = [f for f in own if ascending(f) is None and _names((f.start, f.stop)) & {o.var for o in own}]
+    if len(moving) == 1:
+        return [moving[0].var]
     if len(own) > 1:
         extent = affine(function.array(site.store.array).shape[axis])
         ends = {f.var: ascending(f) for f in own}
