@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -144,7 +145,74 @@ def sharpened(x):
     return y
 
 
+@weft.kernel
+def blurred(x, seen, reach: int):
+    """Means over what a mask leaves of windows that end where the image does; of rows, a window that lies ahead."""
+    height, width = x.shape
+    y = torch.empty_like(x)
+    for i in range(height):
+        for j in range(width):
+            s, count = 0.0, 0
+            for a in range(max(i + 1, 2), min(i + 4, height)):
+                for b in range(max(j - reach, 0), min(j + reach + 1, width)):
+                    if seen[a, b]:
+                        s += x[a, b] * x[a, b] * (a - i)
+                        count += 1
+            y[i, j] = s / max(count, 1)
+    return y
+
+
+@weft.kernel
+def banded(x, z, reach: int):
+    """What near positions have in common, counted from the last one backwards."""
+    n, width = x.shape
+    y = torch.zeros(n)
+    for i in range(n):
+        s = 0.0
+        for k in range(min(i + reach, n) - 1, max(i - 2, 0) - 1, -1):
+            for d in range(width):
+                s += x[i, d] * z[k, d]
+        y[i] = s
+    return y
+
+
+@weft.kernel
+def centred(x, w):
+    """A filter around each point, as far as there are points."""
+    n, taps = x.shape[0], w.shape[0]
+    y = torch.empty_like(x)
+    for i in range(n):
+        s = 0.0
+        for k in range(max(i - taps // 2, 0), min(i + taps - taps // 2, n)):
+            s += x[k] * w[k - i + taps // 2]
+        y[i] = s
+    return y
+
+
+@weft.kernel
+def largest_of_ranges(x, first, last):
+    """Of ranges that data decide, which may meet: an element may be the largest of several."""
+    many, width = first.shape[0], x.shape[1]
+    y = torch.empty(many, width)
+    for s in range(many):
+        for d in range(width):
+            m = -math.inf
+            for t in range(first[s], last[s]):
+                m = max(m, x[t, d])
+            y[s, d] = m
+    return y
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "centred": (centred, (R(7), R(3))),
+    "centred of many taps": (centred, (R(3), R(8))),
+    "largest of ranges": (largest_of_ranges, (R(9, 2), torch.tensor([0, 3, 2, 5, 5]), torch.tensor([4, 9, 5, 9, 5]))),
+    "largest of ranges apart": (largest_of_ranges, (R(9, 2), torch.tensor([0, 3, 5]), torch.tensor([3, 5, 8]))),
+    "blurred": (blurred, (R(7, 6), R(7, 6) > 0, 2)),
+    "blurred of wide windows": (blurred, (R(5, 3), R(5, 3) > -1, 4)),
+    "blurred of no windows": (blurred, (R(6, 3), R(6, 3) > -1, -1)),
+    "banded": (banded, (R(7, 2), R(7, 2), 3)),
+    "banded of one": (banded, (R(1, 2), R(1, 2), 0)),
     "biquad": (biquad, (R(2, 3, 7), R(3, 5) / 2)),
     "one step": (biquad, (R(2, 1, 1), R(1, 5))),
     "no step": (biquad, (R(2, 1, 0), R(1, 5))),
@@ -182,6 +250,20 @@ def test_no_thread_goes_through_points_in_order(name: str) -> None:
     assert all(one.block[0] * one.grid[0] <= 128 for one in launches), launches  # what is left of coefficients
     assert len([one for one in found.launches() if one.steps]) <= 4
     assert sources(found, "sm_90a")  # also of elements at constant places, which a row may not have
+
+
+def test_elements_gather_from_windows_that_end_at_the_ends() -> None:
+    calls: list[tuple[Any, tuple[Any, ...]]] = [
+        (blurred, ("float32[700,801]", "bool[700,801]", 3)),
+        (banded, ("float32[30001,48]", "float32[30001,48]", 5)),
+        (centred, ("float32[9000001]", "float32[11]")),
+        (largest_of_ranges, ("float32[30011,96]", "int64[5003]", "int64[5003]")),
+    ]
+    for kernel, specs in calls:
+        launches = examined_gradient(kernel, *specs).launches()
+        assert not any(one.steps for one in launches)
+        threads = [one for one in launches if isinstance(one.variant.plan, ThreadPlan)]
+        assert all(one.block[0] * one.grid[0] > 30000 for one in threads), launches
 
 
 def test_bounds_tell_their_iterations() -> None:

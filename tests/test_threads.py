@@ -27,3 +27,23 @@ def handed_back(g, w):
 def test_neighbours_lie_along_memory_where_a_window_moves_with_an_axis() -> None:
     (launch,) = examine(handed_back, ("float32[32,100,56]", "float32[100,5]")).launches()
     assert isinstance(launch.variant.plan, ThreadPlan) and launch.variant.plan.order[-1] == "b"
+
+
+def test_a_bound_with_a_choice_in_it_is_compared_as_a_whole() -> None:
+    @weft.kernel
+    def polynomials(x, degrees):
+        """Coefficients in an array of a row's own; so many of them as a number that is no integer tells."""
+        rows, many = x.shape
+        y = torch.empty(rows)
+        for i in range(rows):
+            own = torch.empty(5)
+            for k in range(5):
+                own[k] = x[i, k % many]
+            s = 0.0
+            for k in range(int(degrees[i])):
+                s = s * degrees[i] + own[k]
+            y[i] = s
+        return y
+
+    report = polynomials.check(torch.randn(6, 4), torch.tensor([0.0, 1.0, 2.5, 3.0, 4.0, 5.0]))
+    assert report.ok, report

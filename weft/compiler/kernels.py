@@ -25,6 +25,7 @@ from weft.loops.ir import For, Function, free_names
 from weft.loops.schedule import Nest
 from weft.loops.types import INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays
+from weft.plan.asked import ASKING, ROWS, Asked, asked_loops, tile_of
 from weft.plan.chain import PARTS_BLOCK, ChainPlan, chain_boxes, looked_at, parts_of, pieces_of, plan_chain, turns_of
 from weft.plan.chain import shared_bytes as chain_bytes
 from weft.plan.extents import extents_of, fits
@@ -183,19 +184,33 @@ def shared_launches(where: Where, launch: Launch, names: Mapping[str, int]) -> t
 
 
 def several_launches(where: Where, launch: Launch, names: Mapping[str, int]) -> tuple[Launch, ...] | None:
-    """The launch of a thread for each iteration, or row, with threads that take several; None where that saves too little."""
+    """The launch of a thread for each iteration, or row, with threads that take several, or whose blocks ask what reaches them;
+    None where that saves too little.
+    """
     plan, mapped = launch.variant.plan, isinstance(launch.variant.plan, MapPlan)
     alone = (isinstance(plan, ThreadPlan) and not plan.shared) or (isinstance(plan, FoldPlan) and _alone(plan))
-    if not alone and not mapped:
+    nest, machine = launch.nest, where.machine
+    extents = [most_points(a.start, a.stop, a.step, names, where.ranges) for a in nest.axes]
+    asked: tuple[Asked, ...] = ()
+    if alone or (isinstance(plan, FoldPlan) and _of_teams(plan) and math.prod(extents) >= machine.multiprocessors * ASKING):
+        asked = asked_loops(where.analysis.function, nest)
+        asked = tuple(a for a in asked if most_points(a.start, a.stop, 1, names, where.ranges) >= ROWS)
+    if not (alone or mapped or asked):
         return None
-    extents = [most_points(a.start, a.stop, a.step, names, where.ranges) for a in launch.nest.axes]
     facts = replace(launch.variant.facts, unused=frozenset(), without=frozenset())
-    found = plan_several(where.analysis.function, launch.nest, facts, extents, where.machine.multiprocessors, mapped)
+    apart = {v for a in asked for v in a.axes}
+    found = plan_several(where.analysis.function, nest, facts, extents, machine.multiprocessors, mapped, apart)
+    if found is None and asked:
+        found = plan_threads(nest, facts, math.prod(extents))
     if found is None:
         return None
     var, many = found.several
-    extents = [-(-n // many) if a.var == var else n for a, n in zip(launch.nest.axes, extents, strict=True)]
-    return _in_threads(where, launch, replace(launch.variant, facts=facts, plan=found), extents)
+    counts = {a.var: -(-n // many) if a.var == var else n for a, n in zip(nest.axes, extents, strict=True)}
+    if asked:
+        found = replace(found, tile=tile_of(found.order, asked, counts, found.block))
+    tile = dict(found.tile)
+    blocks = [-(-n // tile.get(v, 1)) for v, n in counts.items()]
+    return _in_threads(where, launch, replace(launch.variant, facts=facts, plan=found), blocks)
 
 
 def _in_threads(where: Where, launch: Launch, variant: Variant, extents: list[int]) -> tuple[Launch, ...]:
@@ -204,9 +219,14 @@ def _in_threads(where: Where, launch: Launch, variant: Variant, extents: list[in
     return (replace(own, where=where, steps=where.steps, when=where.when, dependent=launch.dependent, first=launch.first),)
 
 
+def _of_teams(plan: FoldPlan) -> bool:
+    """Whether rows have some threads of a block each."""
+    return plan.cluster == 1 and not (plan.shared or plan.chunks or plan.resident or plan.longer)
+
+
 def _alone(plan: FoldPlan) -> bool:
     """Whether a thread goes through each row by itself."""
-    return plan.threads == plan.cluster == 1 and not (plan.shared or plan.chunks or plan.resident or plan.longer)
+    return plan.threads == 1 and _of_teams(plan)
 
 
 def _vary(axes: Iterable[Axis], ranges: Ranges) -> bool:
@@ -430,7 +450,7 @@ def _launch_folds(
         for k, (entry, step) in enumerate(zip(entries.of_folds(nest, sweeps, plan), steps(sweeps, plan), strict=True))
     ]  # fmt: skip
     if plan.longer:
-        made[-1] = replace(made[-1], grid=(-(-extents.rows // BLOCK), 1, 1), block=(BLOCK, 1, 1))
+        made[-1] = replace(made[-1], grid=(-(-extents.rows // plan.looked), 1, 1), block=(BLOCK, 1, 1))
     return tuple(made)
 
 
@@ -587,5 +607,5 @@ def _launch_wavefront(where: Where, variant: Variant, extents: Sequence[int], na
 def _launch_threads(variant: Variant, name: str, extents: list[int], most: int = _LARGEST_GRID) -> Launch:
     assert isinstance(variant.plan, ThreadPlan)
     block, iterations = variant.plan.block, math.prod(extents)
-    blocks = iterations if variant.plan.shared else -(-iterations // block)
+    blocks = iterations if variant.plan.shared or variant.plan.tile else -(-iterations // block)
     return Launch(variant, name, (min(most, blocks), 1, 1), (block, 1, 1))

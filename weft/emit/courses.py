@@ -358,7 +358,7 @@ class Entry(ValueBody):
         """The first point of an axis, and the one after its last."""
         if "." in axis.name:
             return "0", self.bound(axis.stop, f"{axis.name}_count")
-        return self.printer.index(axis.start), self.printer.index(axis.stop)
+        return self.printer.index(axis.start), self.printer.index(axis.stop, SUM)
 
     def along(self, lane: Axis) -> None:
         """All that a thread does along the lane: first all that it reads, then what it makes of it."""

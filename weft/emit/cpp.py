@@ -204,7 +204,7 @@ class _Unit:
     def _axis_header(self, axis: Axis) -> str:
         printer = self.body.printer
         loop = For(axis.var, axis.start, axis.stop, axis.step, (), ())
-        return self.body.header(loop, self.body.declare(axis.var), printer.index(axis.start), printer.index(axis.stop))
+        return self.body.header(loop, self.body.declare(axis.var), printer.index(axis.start), printer.index(axis.stop, SUM))
 
     def _straight(self) -> bool:
         return bool(self.nest.axes) and not any(isinstance(s, For) for s in self.nest.body)
@@ -215,7 +215,7 @@ class _Unit:
         inner = self._consecutive(self.nest.axes) or self.nest.axes[-1]
         outer = [a for a in self.nest.axes if a is not inner]
         first, last = (self.fresh.fresh(f"{inner.var}_{part}") for part in ("0", "end"))
-        start, stop = body.printer.index(inner.start), body.printer.index(inner.stop)
+        start, stop = body.printer.index(inner.start), body.printer.index(inner.stop, SUM)
         ahead = self._read_ahead(inner) if self._fills_window() else []
         block = (PREFETCHED_BLOCK if ahead else VECTOR_BLOCK) * abs(inner.step)
         forward = inner.step > 0
@@ -392,7 +392,7 @@ class _Unit:
         body, writer = self.body, self.body.writer
         outer = [a for a in self.nest.axes if a is not axis]
         first, index = self.fresh.fresh(f"{axis.var}_0"), self.fresh.fresh("w")
-        start, stop = body.printer.index(axis.start), body.printer.index(axis.stop)
+        start, stop = body.printer.index(axis.start), body.printer.index(axis.stop, SUM)
         lanes = self._trips(axis.start, axis.stop, 1)
         groups = " * ".join(self._trips(a.start, a.stop, a.step) for a in outer) or "1"
         body_pieces = pieces(self.nest.body)
@@ -497,7 +497,7 @@ class _Unit:
 
         body.writer, body.lanes, body.passed = main, None, frozenset()
         row = body.declare(axis.var)
-        stop = body.printer.index(axis.stop)
+        stop = body.printer.index(axis.stop, SUM)
         rows = self._trips(axis.start, axis.stop, 1)
         headers = [self._axis_header(a) for a in outer]
         if across is None:
@@ -505,7 +505,7 @@ class _Unit:
             main.line(f"const int64_t block = {count} >= {most} * threads ? {most} : 1;")
         else:
             main.line(f"constexpr int block = {most};")
-            start, end = body.printer.index(across.start), body.printer.index(across.stop)
+            start, end = body.printer.index(across.start), body.printer.index(across.stop, SUM)
             headers.append(f"for (int64_t {ends[0]} = {start}; {ends[0]} < {end}; {ends[0]} += weft::tile_steps)")
         self._threads(len(headers) + 1, self.nest.axes)
 

@@ -75,7 +75,7 @@ def emit(
         writer.line(f"using {_alias(fold)} = {type_};")
     for step, entry, launch in zip(launched, entries.of_folds(nest, sweeps, plan), launches, strict=True):
         writer.line()
-        its, by = (LongerEntry, alone_in_blocks(plan)) if step.longer else (kind or Entry, plan)
+        its, by = (LongerEntry, alone_in_blocks(sweeps, plan)) if step.longer else (kind or Entry, plan)
         its.begun(function, own, facts, writer, arranged, by, step, columns).emit(entry, launch)
     return writer.text()
 
@@ -198,9 +198,12 @@ class Entry(ValueBody):
 
     def longer(self) -> str:
         """Whether the row has more points than its threads go through."""
-        axis = self.axes[self.sweeps.stages[0][0].over[0]]
-        self.of_rows(self.needed((axis.start, axis.stop)))
-        return f"{self.printer.index(axis.stop, SUM)} - {self.printer.index(axis.start, SUM + 1)} > {self.plan.longer}"
+        axes = [self.axes[a] for a in self.sweeps.stages[0][0].over]
+        self.of_rows(self.needed([e for a in axes for e in (a.start, a.stop)]))
+        points = [f"{self.printer.index(a.stop, SUM)} - {self.printer.index(a.start, SUM + 1)}" for a in axes]
+        if len(axes) > 1:
+            points = [f"weft::maximum<int64_t>({own}, 0)" for own in points]
+        return f"{' * '.join(points)} > {self.plan.longer}"
 
     def stages(self) -> None:
         """What is done for a row."""
@@ -394,22 +397,26 @@ class Entry(ValueBody):
         return self.sweeps.apart
 
     def looked_at(self, axes: list[Axis], work: Work, across: int) -> None:
-        """The points of a sweep. Where data decide the bounds of its axis, these tell whether that leaves an array that it is a
-        subscript of by itself: if not, points need not look.
+        """The points of a sweep. Where data decide the bounds of its axes, these tell whether an axis leaves an array that it
+        is a subscript of by itself: if not, points need not look.
         """
-        lane, own = axes[-1], Ref(axes[-1].name, INT64)
         known = self.known_inside
-        told = self.told_by_bounds(work, own) if self.ragged(lane) and len(axes) == 1 and not self.plan.beside else {}
-        if not told:
+        ragged = [] if self.plan.beside else [a for a in axes if self.ragged(a)]
+        told = {a.name: self.told_by_bounds(work, Ref(a.name, INT64)) for a in ragged}
+        if not any(told.values()):
             self.all_points(axes, work, across)
             return
 
         def plain(e: Expr) -> Expr:
-            return not_below_0(e, own)
+            for a in ragged:
+                e = not_below_0(e, Ref(a.name, INT64))
+            return e
 
-        start, stop = (self.printer.index(e, SUM) for e in (lane.start, lane.stop))
-        extents = dict.fromkeys(self.function.array(array).shape[k] for array, k, _ in told)
-        checks = [f"{start} >= 0", *(f"{stop} <= {self.printer.index(e, SUM)}" for e in extents)]
+        checks = []
+        for a in (a for a in ragged if told[a.name]):
+            extents = dict.fromkeys(self.function.array(array).shape[k] for array, k, _ in told[a.name])
+            checks.append(f"{self.printer.index(a.start, SUM)} >= 0")
+            checks += [f"{self.printer.index(a.stop, SUM)} <= {self.printer.index(e, SUM)}" for e in extents]
         values, self.values = self.values, tuple(mapped(v, plain) for v in self.values)
         made, self.made = self.made, {n: v for v in self.values for n in names_of(v)}
         sweep = replace(
@@ -420,7 +427,7 @@ class Entry(ValueBody):
         own_values = tuple(mapped(v, plain) for v in work.values)
         with self.writer.block(f"if ({' && '.join(checks)})"):
             self.writer.line("// all subscripts are inside: nothing is looked at in the loop")
-            self.known_inside = known | told
+            self.known_inside = known | {key: text for own in told.values() for key, text in own.items()}
             self.all_points(axes, replace(work, sweep=sweep, values=own_values), across)
         self.values, self.made, self.known_inside = values, made, known
         with self.writer.block("else"):
@@ -919,22 +926,24 @@ class LongerEntry(Entry):
         alike = axes[len(axes) - len(rows_alike(self.sweeps, self.plan)) :]  # whose rows have the same points
         others = " * ".join(counts[a.name] for a in axes if a not in alike) or "1"
         first, looked, found, left, word = (fresh(n) for n in ("first_row", "looked_at", "longer", "longer_rows", "word"))
-        line(f"// {BLOCK} rows, of which those of more than {self.plan.longer} points have all threads each")
+        rows = self.plan.looked
+        line(f"// {rows} rows, of which those of more than {self.plan.longer} points have all threads each")
         line(f"__shared__ uint32_t {left}[{BLOCK // WARP}];")
         if alike:
             item, own, many = fresh("item"), fresh("own_row"), fresh("rows_alike")
             line(f"const int64_t {many} = {' * '.join(counts[a.name] for a in alike)};  // with the same points")
-            items = f"int64_t {item} = blockIdx.x; {item} < ({others} + {BLOCK - 1}) / {BLOCK} * {many}; {item} += gridDim.x"
-            blocks, begin = f"for ({items})", f"{item} / {many} * {BLOCK}"
+            items = f"int64_t {item} = blockIdx.x; {item} < ({others} + {rows - 1}) / {rows} * {many}; {item} += gridDim.x"
+            blocks, begin = f"for ({items})", f"{item} / {many} * {rows}"
         else:
-            blocks, begin = "", f"int64_t(blockIdx.x) * {BLOCK}"
+            blocks, begin = "", f"int64_t(blockIdx.x) * {rows}"
         with self.writer.block(blocks) if alike else nullcontext():
             line(f"const int64_t {first} = {begin};")
             if alike:
                 line(f"const int64_t {own} = {item} % {many};")
             line(f"const int64_t {looked} = {first} + threadIdx.x;")
             line(f"bool {found} = false;")
-            with self.writer.block(f"if ({looked} < {others})"):
+            among = "" if rows == BLOCK else f"threadIdx.x < {rows} && "
+            with self.writer.block(f"if ({among}{looked} < {others})"):
                 self.begin_row(axes, f"{looked} * {many} + {own}" if alike else looked, counts)
                 line(f"{found} = {self.longer()};")
             self.known.clear()
@@ -942,9 +951,9 @@ class LongerEntry(Entry):
             line(f"if (threadIdx.x % {WARP} == 0) {left}[threadIdx.x / {WARP}] = {word};")
             line("__syncthreads();")
             k, rest = fresh("k"), fresh("rest")
-            words = f"for (int32_t {k} = 0; {k} < {BLOCK // WARP}; ++{k})"
-            rows = f"for (uint32_t {rest} = {left}[{k}]; {rest} != 0; {rest} &= {rest} - 1)"
-            with self.writer.block(words), self.writer.block(rows):
+            words = f"for (int32_t {k} = 0; {k} < {max(1, rows // WARP)}; ++{k})"
+            longer = f"for (uint32_t {rest} = {left}[{k}]; {rest} != 0; {rest} &= {rest} - 1)"
+            with self.writer.block(words), self.writer.block(longer):
                 place = f"{first} + {k} * {WARP} + __ffs({rest}) - 1"
                 self.begin_row(axes, f"({place}) * {many} + {own}" if alike else place, counts)
                 self.stages()
@@ -961,6 +970,9 @@ class LongerEntry(Entry):
             self.narrowly(axes, self.row, counts)
 
 
-def alone_in_blocks(plan: FoldPlan) -> FoldPlan:
-    """The plan of rows that have all threads of a block each."""
-    return replace(plan, threads=BLOCK, teams=1, across=tuple((BLOCK,) * len(sides) for sides in plan.across))
+def alone_in_blocks(sweeps: Sweeps, plan: FoldPlan) -> FoldPlan:
+    """The plan of rows that have all threads of a block each; of several axes of points, warps have lines."""
+    across = tuple(
+        tuple(BLOCK if len(s.over) == 1 else WARP for s in stage) for stage in plan.arranged(sweeps).stages
+    )
+    return replace(plan, threads=BLOCK, teams=1, across=across)

@@ -8,7 +8,7 @@ from weft.emit import entries
 from weft.emit.algebras import algebra_type
 from weft.emit.bins import BinsBody
 from weft.emit.dependent import dependences, include
-from weft.emit.expressions import PRODUCT, register_type
+from weft.emit.expressions import PRODUCT, SUM, register_type
 from weft.emit.latest import emit_store
 from weft.emit.names import Names
 from weft.emit.rows_of_joins import RowsBody
@@ -182,7 +182,7 @@ class _Entry(ValueBody):
         bounds = self.needed([axis.start, axis.stop])
         early = [v for v in bounds if v.name not in known]
         self.statements(tuple(map(self.let, early)))
-        name, start, stop = self.declare(axis.name), self.printer.index(axis.start), self.printer.index(axis.stop)
+        name, start, stop = self.declare(axis.name), self.printer.index(axis.start), self.printer.index(axis.stop, SUM)
         with self.writer.block(f"for (int64_t {name} = {start}; {name} < {stop}; ++{name})"):
             self.inside(axes[1:], known | {v.name for v in early})
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import register_type
+from weft.emit.expressions import SUM, register_type
 from weft.emit.products import Fragment, ProductEntry
 from weft.emit.values import ZERO
 from weft.graph.tile import Fold, Read, names_of, uses, uses_of_write
@@ -110,7 +110,7 @@ class CombineEntry(ProductEntry):
                         here.append(column)
                     stack.enter_context(self.writer.block(f"if ({' && '.join(here)})"))
                     for axis in (self.axes[a] for a in sweep.over):
-                        start, stop = self.printer.index(axis.start), self.printer.index(axis.stop)
+                        start, stop = self.printer.index(axis.start), self.printer.index(axis.stop, SUM)
                         name = self.declare(axis.name)
                         loop = f"for (int64_t {name} = {start}; {name} < {stop}; ++{name})"
                         stack.enter_context(self.writer.block(loop))

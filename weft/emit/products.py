@@ -737,7 +737,7 @@ class ProductEntry(ValueBody):
             for axis in (self.axes[a] for a in over):
                 if axis.name == over[-1]:
                     self.writer.line(f"#pragma unroll {unroll}")
-                start, stop, name = self.printer.index(axis.start), self.printer.index(axis.stop), self.declare(axis.name)
+                start, stop, name = self.printer.index(axis.start), self.printer.index(axis.stop, SUM), self.declare(axis.name)
                 stack.enter_context(self.writer.block(f"for (int64_t {name} = {start}; {name} < {stop}; ++{name})"))
             wanted = [v for v in self.needed([e for f in folds for e in f.parts]) if not isinstance(v, Fold)]
             self.statements(tuple(map(self.let, wanted)))

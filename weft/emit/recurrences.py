@@ -179,7 +179,7 @@ class RecurrenceEntry(ValueBody):
         """Whether a thread has a state, "" where it always has."""
         if self.plan.whole:
             return ""
-        return f"{self.declare(self.found.state)} < {self.printer.index(self.axes[self.found.state].stop)}"
+        return f"{self.declare(self.found.state)} < {self.printer.index(self.axes[self.found.state].stop, SUM)}"
 
     def begin(self) -> None:
         """The states before the first point."""
@@ -335,7 +335,7 @@ class RecurrenceEntry(ValueBody):
             line(f"const int64_t {name} = {' + '.join([*sums, at])};")
             place, spelled[axis] = f"{place} / {own}", name
             if not (plan.whole if axis == found.state else plan.full):
-                conditions.append(f"{name} < {self.printer.index(self.axes[axis].stop)}")
+                conditions.append(f"{name} < {self.printer.index(self.axes[axis].stop, SUM)}")
         number, at = self.fresh.fresh(f"{found.along}_number"), self.fresh.fresh(f"{found.along}_item")
         line(f"const int64_t {number} = first + {place};")
         line(f"const int64_t {at} = {self.point_of(number)};")
@@ -399,7 +399,7 @@ class RecurrenceEntry(ValueBody):
 
     def state_count(self) -> str:
         axis = self.axes[self.found.state]
-        stop = self.printer.index(axis.stop)
+        stop = self.printer.index(axis.stop, SUM)
         return stop if axis.start == ZERO else f"({stop} - {self.printer.index(axis.start)})"
 
     def state_place(self) -> str:

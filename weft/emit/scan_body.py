@@ -382,7 +382,7 @@ class ScanBody(ValueBody):
             self.fetch_run(self.begin)
             self.tile("", "")
             return
-        stop, origin = self.printer.index(self.axis.stop), self.printer.index(self.origin)
+        stop, origin = self.printer.index(self.axis.stop, SUM), self.printer.index(self.origin)
         length = factor(stop) if origin == "0" else f"{factor(stop)} - {factor(origin)}"
         length += f" + {self.past}" if self.past else ""
         line(f"const int64_t tiles = ({length} + {plan.tile - 1}) / {plan.tile};")
@@ -467,7 +467,7 @@ class ScanBody(ValueBody):
 
     def row_stop(self) -> None:
         """Name the end of the row."""
-        self.end = self.printer.index(self.axis.stop)
+        self.end = self.printer.index(self.axis.stop, SUM)
         if not isinstance(self.axis.stop, (Const, Ref)):
             self.end = self.stem(f"{self.axis.name}_stop")
             self.writer.line(f"const int64_t {self.end} = {self.printer.index(self.axis.stop)};")

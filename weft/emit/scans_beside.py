@@ -145,7 +145,7 @@ class ScansBeside(ScanBody):
             super().row_stop()
             return
         self.end = self.stem(f"{self.axis.name}_stop")
-        start, stop = self.printer.index(self.axis.start), self.printer.index(self.axis.stop)
+        start, stop = self.printer.index(self.axis.start), self.printer.index(self.axis.stop, SUM)
         self.writer.line(f"const int64_t {self.end} = here ? {stop} : {start};  // what lies beyond has no points")
 
     # ---------------------------------------------------------------- reads
@@ -256,7 +256,7 @@ class ScansBeside(ScanBody):
         by = f" * {elements}" if elements > 1 else ""
         line(f"const int32_t place = threadIdx.x / {beside}, beside = threadIdx.x % {beside}{by};")
         line(f"const int64_t {own} = {self.stem(f'{plan.lane}_block')} + beside;")
-        stop = self.printer.index(self.axis.stop)
+        stop = self.printer.index(self.axis.stop, SUM)
         line(f"const int32_t {left} = {own} < {self.lane_count} ? {self.points_from('first', stop, plan.tile)} : 0;")
         sources = []
         for read in reads:
@@ -285,7 +285,7 @@ class ScansBeside(ScanBody):
         """The same of rows that begin anywhere: packets that have elements of them."""
         plan, line = self.plan, self.writer.line
         block, left = self.stem(f"{plan.lane}_block"), self.stem("left")
-        stop = self.printer.index(self.axis.stop)
+        stop = self.printer.index(self.axis.stop, SUM)
         line(f"const int32_t {left} = {self.points_from('first', stop, plan.tile)};")
         for read in reads:
             type_, (rows, to) = memory_type(self.function.array(read.array).dtype), self.tile_of(read)

@@ -18,13 +18,17 @@ from weft.loops.ir import (
     For,
     If,
     Let,
+    Merge,
+    Op,
     Stmt,
     Store,
     bodies,
     bound_names,
     bound_scalars,
+    free_arrays,
     free_names,
     free_names_of,
+    map_statement,
     reachable,
     statement_exprs,
     walk,
@@ -36,14 +40,13 @@ from weft.loops.types import BOOL, ScalarType
 @dataclass
 class SeveralBody(ThreadBody):
     """differing: the names that are another in each iteration of the axis. many: its iterations that a thread has. value: what
-    the variable is in one of them, which is the last one where there are fewer; there: whether there is one, and it stores.
+    the variable is in one of them, which is the last one where there are fewer.
     """
 
     differing: frozenset[str] = frozenset()
     axis: str = ""
     many: int = 1
     value: str = ""
-    there: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,9 +55,16 @@ class SeveralBody(ThreadBody):
 
     def several(self, axis: Axis, place: str, count: str) -> None:
         own = place.format(self.own)
-        self.there = f"{own} < {count}"
+        self.there = " && ".join([*([self.there] if self.there else []), f"{own} < {count}"])
         self.value = value_of(axis, f"weft::minimum<int64_t>({own}, {count} - 1)", self)
-        self.declare(axis.var)
+        name = self.declare(axis.var)
+        if any(isinstance(s, For) for s in walk(self.nest.body)):  # else the compiler finds it anew in each iteration of these
+            each = self.fresh.fresh(f"{name}_each")
+            self.writer.line(f"int64_t {each}[{self.many}];")
+            self.writer.line("#pragma unroll")
+            self.writer.line(f"for (int32_t {self.own} = 0; {self.own} < {self.many}; ++{self.own}) "
+                             f"{each}[{self.own}] = weft::opaque({self.value});")  # fmt: skip
+            self.value = f"{each}[{self.own}]"
 
     # ------------------------------------------------------------ what differs
 
@@ -72,10 +82,6 @@ class SeveralBody(ThreadBody):
 
     def declare_each(self, name: str, type_: ScalarType) -> None:
         self.writer.line(f"{register_type(type_)} {self.declare(name)}[{self.many}];")
-
-    def store(self, store: Store) -> None:
-        with self.writer.block(f"if ({self.there})"):
-            super().store(store)
 
     # ------------------------------------------------------------ statements
 
@@ -145,12 +151,25 @@ class SeveralBody(ThreadBody):
             for m in others:
                 self.writer.line(f"{self.names[m.name]} = {self.printer.value(values[m.name])};")
 
-        condition, otherwise = self.printer.value(branch.condition), bool(branch.orelse or branch.merges)
+        condition, otherwise = self.at_once(branch.condition), bool(branch.orelse or branch.merges)
         with self.under_condition(branch.condition), self.writer.block(f"if ({condition})", "" if otherwise else "}"):
             side(branch.then, {m.name: m.then for m in branch.merges})
         if otherwise:
             with self.writer.block("} else"):
                 side(branch.orelse, {m.name: m.orelse for m in branch.merges})
+
+
+def in_branches(statements: tuple[Stmt, ...], differing: frozenset[str]) -> tuple[Stmt, ...]:
+    """Statements in which what all iterations ask alike is asked once: what is chosen by it is told by a branch."""
+    out: list[Stmt] = []
+    for stmt in statements:
+        match stmt:
+            case Let(name=name, value=Op(name="where", args=(condition, then, orelse))) if name in differing:
+                if free_arrays(condition) and not free_names(condition) & differing:
+                    out.append(If(condition, (), (), (Merge(name, then, orelse),), stmt.location))
+                    continue
+        out.append(map_statement(stmt, lambda e: e, lambda body: in_branches(body, differing)))
+    return tuple(out)
 
 
 def _differs(stmt: Stmt, names: frozenset[str]) -> bool:

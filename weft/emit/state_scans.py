@@ -206,7 +206,7 @@ class StateEntry(StateSteps):
 
     def tiles(self) -> None:
         plan, line, axis = self.plan, self.writer.line, self.axis
-        start, self.end = self.printer.index(axis.start, SUM), self.printer.index(axis.stop)
+        start, self.end = self.printer.index(axis.start, SUM), self.printer.index(axis.stop, SUM)
         length = factor(self.end) if axis.start == ZERO else f"{factor(self.end)} - {factor(start)}"
         line(f"const int64_t tiles = ({length} + {plan.tile - 1}) / {plan.tile};")
         for s in self.own_scans:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from weft.emit.cpp_body import Body
 from weft.emit.expressions import PRODUCT, SUM, literal, memory_type, register_type
@@ -10,6 +11,7 @@ from weft.loops.accesses import not_below_0
 from weft.loops.ir import (
     Array,
     Const,
+    Expr,
     For,
     Function,
     Load,
@@ -18,7 +20,9 @@ from weft.loops.ir import (
     Stmt,
     Store,
     free_arrays,
+    has_check,
     map_statement,
+    rewrite,
     statement_exprs,
     walk,
     walk_expr,
@@ -27,18 +31,35 @@ from weft.loops.operators import OPERATORS
 from weft.loops.schedule import Axis, Nest
 from weft.loops.types import BOOL, FLOAT64, INT64, ScalarType
 from weft.plan.arguments import Facts, nest_arrays, slots
+from weft.plan.asked import Asked, all_of
+from weft.plan.threads import BLOCK
 
 # Iterations of an innermost loop that the compiler may overlap: loads of later ones go out before earlier ones end. Of one in
 # which nothing is looked at.
 _UNROLL, _UNROLL_INSIDE = 4, 8
 
 
+@dataclass
 class ThreadBody(Body):
-    """The statements of one thread."""
+    """The statements of one thread. asked: the loops that its block asks for all of its elements, by their variables.
+    firsts, lasts: of axes, among these elements. there: whether the thread has any of them, and stores; "": it has.
+    """
+
+    asked: Mapping[str, Asked] = field(default_factory=dict)
+    firsts: dict[str, Expr] = field(default_factory=dict)
+    lasts: dict[str, Expr] = field(default_factory=dict)
+    there: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.printer = replace(self.printer, fuses=True)
+
+    def store(self, store: Store) -> None:
+        if not self.there:
+            super().store(store)
+            return
+        with self.writer.block(f"if ({self.there})"):
+            super().store(store)
 
     def pragma_simd(self, text: str, body: object) -> None:
         """A thread has no lanes of its own."""
@@ -52,15 +73,15 @@ class ThreadBody(Body):
             init = self.printer.value(c.init)
             self.names[c.result] = self.declare(c.name)
             self.writer.line(f"{register_type(c.type)} {self.names[c.name]} = {init};")
-        if any(isinstance(s, For) for s in walk(loop.body)):
+        if loop.var in self.asked or any(isinstance(s, For) for s in walk(loop.body)):
             self.in_order(loop, self.printer.index(loop.start))
             return
         inside, own = self.all_inside(loop)
+        start, stop = self.printer.index(loop.start), self.stop(loop)
         if own is None:
             self.writer.line(f"#pragma unroll {_UNROLL}")
-            self.in_order(loop, self.printer.index(loop.start))
+            self.in_order(loop, start, stop)
             return
-        start, stop = self.printer.index(loop.start), self.stop(loop)
         extents = dict.fromkeys(self.printer.index(self.function.array(a).shape[k], SUM) for a, k, _ in inside)
         known = dict(self.known_inside)
         checks = [] if start.isdigit() else [f"{self.printer.index(loop.start, SUM)} >= 0"]
@@ -93,10 +114,9 @@ class ThreadBody(Body):
         found = [(a, k, var) for a, index in accesses for k, i in enumerate(index) if i == var and self.unproven(a, k, i)]
         return found, own if found else None
 
-    def stop(self, loop: For) -> str:
-        return self.printer.index(loop.stop)
-
     def in_order(self, loop: For, start: str, stop: str = "") -> None:
+        if loop.var in self.asked:
+            return self.asked_together(loop, start, stop or self.stop(loop))
         if not _crashes_nvrtc(loop):
             return super().in_order(loop, start, stop)
         counter = self.fresh.fresh(f"{loop.var}_counter")
@@ -106,6 +126,54 @@ class ThreadBody(Body):
             self.local_arrays(loop.var)
             self.statements(loop.body)
             self.advance(loop.carries)
+
+    def asked_together(self, loop: For, start: str, stop: str) -> None:
+        """The iterations of a loop that reach any element of the block, in their order: each thread asks one of them."""
+        names = (f"{loop.var}_first", f"{loop.var}_asked", "reaches", "reaching", "word", "rest", "k")
+        first, asked, reaches, reaching, word, rest, k = map(self.fresh.fresh, names)
+        line, block, words = self.writer.line, self.writer.block, BLOCK // 32
+        line(f"__shared__ uint32_t {reaching}[{words}];  // which iterations reach any element of the block")
+        with block(f"for (int64_t {first} = {start}; {first} < {stop}; {first} += {BLOCK})"):
+            line(f"const int64_t {asked} = {first} + threadIdx.x;")
+            line(f"bool {reaches} = false;")
+            with block(f"if ({asked} < {stop})"):
+                self.names[loop.var] = asked
+                line(f"{reaches} = {self.printer.value(self.asked[loop.var].reaches(self.firsts, self.lasts))};")
+                del self.names[loop.var]
+            line(f"const uint32_t {word} = __ballot_sync(0xffffffffu, {reaches});")
+            line(f"if (threadIdx.x % 32 == 0) {reaching}[threadIdx.x / 32] = {word};")
+            line("__syncthreads();")
+            of_word = f"for (uint32_t {rest} = {reaching}[{k}]; {rest} != 0; {rest} &= {rest} - 1)"
+            line("#pragma unroll 1")
+            with block(f"for (int32_t {k} = 0; {k} < {words}; ++{k})"), block(of_word):
+                line(f"const int64_t {self.declare(loop.var)} = {first} + {k} * 32 + __ffs({rest}) - 1;")
+                self.statements(self.asked_at_once(loop))
+                self.advance(loop.carries)
+            line("__syncthreads();  // which reach the block is not needed any more")
+
+    def asked_at_once(self, loop: For) -> tuple[Stmt, ...]:
+        """The body of a loop, whose condition is found before: what its parts read is on its way together."""
+        condition, found = self.asked[loop.var].condition, self.fresh.fresh("reached")
+        known = self.raw(found, BOOL)
+
+        def rewritten(statements: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+            return tuple(map_statement(s, lambda e: rewrite(e, lambda x: known if x == condition else None), rewritten)
+                         for s in statements)  # fmt: skip
+
+        body = rewritten(loop.body)
+        if body != loop.body:
+            self.writer.line(f"const bool {found} = {self.at_once(condition)};")
+        return body
+
+    def at_once(self, condition: Expr) -> str:
+        """A condition whose parts are all found: what they read is on its way together. Where some may be outside of its array,
+        one part after the other.
+        """
+        parts = [*all_of(condition)]
+        loads = [x for x in walk_expr(condition) if isinstance(x, Load)]
+        if len(parts) == 1 or has_check(condition) or not loads or any(self.unproven_access(x.array, x.index) for x in loads):
+            return self.printer.value(condition)
+        return " & ".join(f"({self.printer.value(e)})" for e in parts)
 
     def _local(self, array: Array) -> None:
         name = self.arrays[array.name] = self.fresh.fresh(array.name)

@@ -11,12 +11,14 @@ from weft.emit.cpp import varying, without_unused
 from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.expressions import SUM
 from weft.emit.names import Names, kernel_entry
-from weft.emit.several import SeveralBody
+from weft.emit.several import SeveralBody, in_branches
 from weft.emit.text import Writer
 from weft.emit.thread_body import ThreadBody, count_of, parameters, value_of
-from weft.loops.ir import For, Function, Let, Stmt, trapping
-from weft.loops.schedule import Nest
+from weft.loops.ir import For, Function, Let, Ref, Stmt, trapping
+from weft.loops.schedule import Axis, Nest
+from weft.loops.types import INT64
 from weft.plan.arguments import Facts
+from weft.plan.asked import asked_loops
 from weft.plan.several import differing
 from weft.plan.threads import ThreadPlan
 
@@ -28,13 +30,15 @@ def emit(function: Function, nest: Nest, plan: ThreadPlan, facts: Facts, around:
     fresh = Names(frozenset({kernel_entry(nest.name), "item", "outside"}))
     large = varying(own, {s.name for s in function.scalars})
     var, many = plan.several
+    asked = {a.var: a for a in asked_loops(function, own)} if plan.tile else {}
     if many == 1:
-        body = ThreadBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large)
+        body = ThreadBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large, asked=asked)
     else:
         names = differing(own.body, var)
         assert names is not None
+        own = replace(own, body=in_branches(own.body, names))
         body = SeveralBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large,
-                           differing=names, axis=var, many=many)  # fmt: skip
+                           asked=asked, differing=names, axis=var, many=many)  # fmt: skip
     (launch,) = dependences([False], around)
     include(writer, (launch,))
     writer.line('#include "weft/memory.cuh"')
@@ -73,23 +77,35 @@ def _threads(nest: Nest, plan: ThreadPlan, body: ThreadBody) -> None:
             group = body.fresh.fresh(f"{several}_group")
             groups[several] = body.fresh.fresh(f"{several}_groups")
             writer.line(f"const {number} {groups[several]} = ({counts[plan.order.index(several)]} + {each - 1}) / {each};")
-        if plan.shared:
+        if plan.tile:
+            elements = ", ".join(f"{n} of {v}" for v, n in plan.tile if n > 1)
+            writer.line(f"// a block for each ({elements}); a thread for each ({plan.each})")
+        elif plan.shared:
             writer.line(f"// a block for each ({plan.each}); its threads share the loops inside")
         else:
             writer.line(f"// a thread for each ({plan.each}); neighbours along {plan.order[-1]}")
         block, blocks = ("blockIdx.x", "gridDim.x") if plan.narrow else ("int64_t(blockIdx.x)", "int64_t(gridDim.x)")
-        first = block if plan.shared else f"{block} * {plan.block} + threadIdx.x"
-        step = blocks if plan.shared else f"{blocks} * {plan.block}"
-        with writer.block(f"for ({number} item = {first}; item < {' * '.join(groups.values())}; item += {step})"):
-            rest = "item"
-            lines = []
+        first = block if plan.shared or plan.tile else f"{block} * {plan.block} + threadIdx.x"
+        step = blocks if plan.shared or plan.tile else f"{blocks} * {plan.block}"
+        tile, tiles = dict(plan.tile), dict(groups)
+        for v in (v for v, n in plan.tile if n > 1):
+            tiles[v] = body.fresh.fresh(f"{v}_tiles")
+            writer.line(f"const {number} {tiles[v]} = ({groups[v]} + {tile[v] - 1}) / {tile[v]};")
+        with writer.block(f"for ({number} item = {first}; item < {' * '.join(tiles.values())}; item += {step})"):
+            rest, inner = "item", 1
+            lines = list[list[str]]()
             for k in range(len(order) - 1, -1, -1):
                 own = order[k].var
-                position = f"{rest} % {groups[own]}" if k else rest
+                position, before = f"{rest} % {tiles[own]}" if k else rest, list[str]()
+                if tile.get(own, 1) > 1:
+                    position, before = _in_tile(order[k], position, tile[own], inner, plan.block, groups[own], body)
+                    inner *= tile[own]
                 name, value = (group, position) if own == several else (body.declare(own), value_of(order[k], position, body))
-                lines.append(f"const int64_t {name} = {value};")
-                rest = f"{rest} / {groups[own]}"
-            for line in reversed(lines):
+                lines.append([*before, f"const int64_t {name} = {value};"])
+                if own not in body.firsts:
+                    body.firsts[own] = body.lasts[own] = Ref(own, INT64)
+                rest = f"{rest} / {tiles[own]}"
+            for line in itertools.chain(*reversed(lines)):
                 writer.line(line)
             variables = [a.var for a in nest.axes]
             body.hoist(nest.body, variables)
@@ -102,6 +118,25 @@ def _threads(nest: Nest, plan: ThreadPlan, body: ThreadBody) -> None:
         writer.line(
             "if (outside) __trap();  // a subscript left its array, or an integer its range: as PyTorch's own kernels do"
         )
+
+
+def _in_tile(
+    axis: Axis, position: str, many: int, inner: int, threads: int, count: str, body: ThreadBody
+) -> tuple[str, list[str]]:
+    """The place along an axis of a thread whose block has `many` neighbours; what is said before of the first and the last of
+    them. Where there is none for the thread, the last one stands for it. position: of the block. inner: threads for each.
+    """
+    first, last, own = (body.fresh.fresh(f"{axis.var}_{name}") for name in ("first", "last", "place"))
+    among = "threadIdx.x" if inner == 1 else f"threadIdx.x / {inner}"
+    among += f" % {many}" if inner * many < threads else ""
+    lines = [
+        f"const int64_t {first} = int64_t({position}) * {many};",
+        f"const int64_t {last} = weft::minimum<int64_t>({first} + {many - 1}, {count} - 1);",
+        f"const int64_t {own} = {first} + {among};",
+    ]
+    body.there = " && ".join([*([body.there] if body.there else []), f"{own} <= {last}"])
+    body.firsts[axis.var], body.lasts[axis.var] = (body.raw(value_of(axis, e, body)) for e in (first, last))
+    return f"weft::minimum<int64_t>({own}, {last})", lines
 
 
 def _iteration(nest: Nest, plan: ThreadPlan, body: ThreadBody) -> None:

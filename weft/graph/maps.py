@@ -21,8 +21,8 @@ from weft.graph.tile import (
     uses_of_write,
 )
 from weft.graph.within import Within, conditional_reads
-from weft.loops.ir import Expr, Load, Ref, free_names, substitute, walk_expr
-from weft.loops.types import INT64
+from weft.loops.ir import Expr, Load, Op, Ref, free_arrays, free_names, substitute, walk_expr
+from weft.loops.types import BOOL, INT64
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def _course(graph: TileGraph, axes: tuple[str, ...], writes: list[Write]) -> Cou
     wanted = graph.below((*bounds, *(e for w in writes for e in uses_of_write(w))))
     values = tuple(_told(v for v in graph.values if isinstance(v, (Read, Map)) and v.name in wanted))
     reads, stored, within = ((), tuple(writes), ()) if ragged else conditional_reads(own, values, writes)
-    course = Course(own, (*values, *reads), stored, ragged[0].name if ragged else "", within)
+    told, stored = _told_apart(graph, axes, stored)
+    course = Course(own, (*values, *reads, *told), stored, ragged[0].name if ragged else "", within)
     read = _loaded(course)
     for w in writes:
         if w.array not in read:
@@ -96,6 +97,24 @@ def _course(graph: TileGraph, axes: tuple[str, ...], writes: list[Write]) -> Cou
         if set(axes) - {n for i in w.index for n in free_names(i)}:
             raise NotTiles(f"{w.array} is read by other points than write it", w.location)
     return course
+
+
+def _told_apart(
+    graph: TileGraph, axes: tuple[str, ...], writes: tuple[Write, ...]
+) -> tuple[tuple[Map, ...], tuple[Write, ...]]:
+    """The conditions that choose what is written, as values of their own where data tell them for all points of some axis: they
+    are looked at once. The writes with these.
+    """
+    depends, found, made = dependence(graph), list[Map](), list[Write]()
+    for w in writes:
+        match w.value:
+            case Op(name="where", args=(condition, then, orelse)) if w.guard is None and free_arrays(condition):
+                own = depends.of((condition,))
+                if own < {*axes} and not free_arrays(condition) & {other.array for other in writes}:
+                    found.append(Map(f"{w.array}.chosen", tuple(a for a in axes if a in own), condition, w.location))
+                    w = replace(w, value=replace(w.value, args=(Ref(found[-1].name, BOOL), then, orelse)))  # noqa: PLW2901
+        made.append(w)
+    return tuple(found), tuple(made)
 
 
 def read_at_need(course: Course, names: Collection[str]) -> Course:

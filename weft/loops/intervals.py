@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from weft.loops.affine import Affine, affine
 from weft.loops.conditions import MIRRORED, OPPOSITE, comparisons
-from weft.loops.ir import Check, Const, Expr, For, Op, Ref, rewrite, walk_expr
+from weft.loops.ir import Check, Const, Expr, For, Op, Ref, free_arrays, free_names, rewrite, walk_expr
 from weft.loops.types import BOOL, INT64
 
 # Integers that a call computes with stay so far from 64 bits.
@@ -218,6 +218,7 @@ def farthest_apart(low: Expr, high: Expr, names: Mapping[str, int], ranges: Rang
     choice = next((e for end in (low, high) for e in walk_expr(end) if isinstance(e, Op) and e.name == "where"), None)
     sides = None if choice is None else _sides(choice.args[0], names, ranges)
     if choice is None or sides is None:
+        low, high = (_with_numbers(e, names, ranges) for e in (low, high))
         lengths = [Op("sub", (b, a), INT64) for a in _operands("max", low) for b in _operands("min", high)]
         return min(bounds(length, names, ranges)[1] for length in lengths)
 
@@ -230,6 +231,21 @@ def farthest_apart(low: Expr, high: Expr, names: Mapping[str, int], ranges: Rang
         if first <= last
     )
     return max(found, default=0)
+
+
+def _with_numbers(e: Expr, names: Mapping[str, int], ranges: Ranges) -> Expr:
+    """An expression with what is the same for all variables as a number: a quotient of sizes is in the way of sums."""
+
+    def rule(e: Expr) -> Expr | None:
+        if not isinstance(e, Op) or e.type != INT64 or free_arrays(e) or not free_names(e) <= names.keys() - ranges.keys():
+            return None
+        try:
+            low, high = bounds(e, names, {})
+        except KeyError:
+            return None
+        return Const(low, INT64) if low == high else None
+
+    return rewrite(e, rule)
 
 
 def _sides(

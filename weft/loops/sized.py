@@ -114,7 +114,8 @@ class _Same:
 class _Writer:
     """known: what names that sizes and loops tell stand for, over these alone. sums: those of which the polyhedra know the
     ranges. asked: in the order of the text. told: axes of arrays that are asked for; guarded: those of which it counts on what
-    holds where they are; open: those with subscripts that are not.
+    holds where they are; open: those with subscripts that are not. perhaps: how many loops are around of which data decide
+    whether they have any iterations.
     """
 
     function: Function
@@ -125,6 +126,7 @@ class _Writer:
     sums: set[str] = field(default_factory=set)
     told: set[tuple[str, int]] = field(default_factory=set)
     guarded: set[tuple[str, int]] = field(default_factory=set)
+    perhaps: int = 0
 
     def made(self) -> Function:
         own = self.function
@@ -199,8 +201,10 @@ class _Writer:
                 if None not in ends:
                     self.known[stmt.var] = Ref(stmt.var, INT64)
                     inside = (*loops, For(stmt.var, ends[0], ends[1], stmt.step, (), ()))  # type: ignore[arg-type]
+                self.perhaps += None in ends
                 body = self.block(stmt.body, inside, guard)
                 carries = tuple(replace(c, next=self.expr(c.next, inside, guard)) for c in carries)
+                self.perhaps -= None in ends
                 return replace(stmt, start=start, stop=stop, carries=carries, body=body)
         raise TypeError(stmt)
 
@@ -247,7 +251,9 @@ class _Writer:
             if affine(i) is not None and free_names(i) <= self.sums and is_bound(extent, free_names(extent)):
                 self.told.add((array, axis))  # by polyhedra
                 # a loop that goes through an axis mostly does so whatever the conditions in it
-                if guard and not (isinstance(i, Ref) and self.ask(name + EVERYWHERE, i, extent, loops, ())):
+                everywhere = isinstance(i, Ref | Const) and (guard or self.perhaps)
+                everywhere = everywhere and self.ask(name + EVERYWHERE, i, extent, loops, ())
+                if guard and not everywhere:
                     self.guarded.add((array, axis))
                 out.append(i)
             elif self.ask(name + EVERYWHERE, i, extent, loops, ()):

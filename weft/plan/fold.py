@@ -49,6 +49,8 @@ HELD_OF_FEW = (16, 32)
 FEW_OF_RAGGED = 4
 # Times that a team goes through that many points for each of its threads; longer rows have all threads of a block.
 TURNS_OF_RAGGED = 32
+# Blocks for each multiprocessor, among which rows that may be longer are divided, at the least.
+LOOKING = 16
 REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 1 << 16, 255, 32
 # Who may hold a row, in the order in which they are tried: blocks of a cluster, the most threads of each, and how many blocks a
 # multiprocessor has at least. Of two blocks one reads while the other one writes.
@@ -90,8 +92,8 @@ class FoldPlan:
     all points of so many of the chunks, and registers are enough for what is unpacked of them at once. merged: axes that are
     counted as one; those of the plan are what is left. fewer: loops around decide how many rows there are, and a launch may
     have blocks for more. longer: rows for which data decide that they have more points than so many are left to a launch after,
-    in which each has all threads of a block; 0: there are no such. alike: they also hold, from the beginning, what is the same
-    row for all. narrow: rows of several axes, and their points, are counted in 32 bits.
+    in which each has all threads of a block, that looks at `looked` rows; 0: there are no such. alike: they also hold, from the
+    beginning, what is the same row for all. narrow: rows of several axes, and their points, are counted in 32 bits.
     """
 
     rows: tuple[str, ...]
@@ -113,6 +115,7 @@ class FoldPlan:
     left: bool = False
     fewer: bool = False
     longer: int = 0
+    looked: int = BLOCK
     alike: bool = False
     narrow: bool = False
 
@@ -226,6 +229,8 @@ def _plan(
     order = tuple(a for a in sweeps.rows if a != lane) + ((lane,) if lane in sweeps.rows else ())
     if points < (FEW_POINTS if lane in sweeps.rows else FEWEST_POINTS) and (lane in sweeps.rows or not ragged):
         return None
+    if rows >= MANY_ROWS and any(len({*ragged} & {*s.over}) > 1 for stage in sweeps.stages for s in stage):
+        return None  # a thread for each: it finds how far several of them go at once
     wide = 1  # neighbouring rows of a block
     if lane in sweeps.rows:
         if rows >= MANY_ROWS:
@@ -271,15 +276,16 @@ def _plan(
     plan = FoldPlan(order, lane, across, threads, teams, parts > 1, vector, running, merged=pairs)
     if ragged and threads < BLOCK and parts == 1 and lane not in sweeps.rows and _of_one_length(sweeps):
         fewest = TURNS_OF_RAGGED * FEW_OF_RAGGED * threads
-        plan = replace(plan, longer=max(fewest, power_of_two(FEW_OF_RAGGED * points)) if threads == 1 else fewest)
+        longer = max(fewest, power_of_two(FEW_OF_RAGGED * points)) if threads == 1 else fewest
+        looked = min(BLOCK, power_of_two(-(-rows // (LOOKING * machine.multiprocessors))))
+        plan = replace(plan, longer=longer, looked=looked)
     return plan, Extents(rows, blocks, parts)
 
 
 def _of_one_length(sweeps: Sweeps) -> bool:
-    """Whether all sweeps of a row go through the same range."""
-    every = [s for stage in sweeps.stages for s in stage]
-    ranges = {(sweeps.axes[s.over[0]].start, sweeps.axes[s.over[0]].stop) for s in every}
-    return all(len(s.over) == 1 for s in every) and len(ranges) == 1
+    """Whether all sweeps of a row go through the same ranges."""
+    every = [s.over for stage in sweeps.stages for s in stage]
+    return len({tuple((sweeps.axes[a].start, sweeps.axes[a].stop) for a in over) for over in every}) == 1
 
 
 def held_reads(sweeps: Sweeps, lane: str, alike: bool = False) -> tuple[Read, ...]:

@@ -90,19 +90,21 @@ def _differ(statements: tuple[Stmt, ...], found: set[str]) -> bool:
 
 
 def plan_several(
-    function: Function, nest: Nest, facts: Facts, extents: Sequence[int], multiprocessors: int, mapped: bool = False
-) -> ThreadPlan | None:
+    function: Function, nest: Nest, facts: Facts, extents: Sequence[int], multiprocessors: int, mapped: bool = False,
+    asked: Collection[str] = (),
+) -> ThreadPlan | None:  # fmt: skip
     """The plan whose threads have several iterations of an axis; None where that saves too little. extents: of the axes.
-    mapped: packets of neighbours would do, unless most of the work is the same for all iterations.
+    mapped: packets of neighbours would do, unless most of the work is the same for all iterations. asked: axes of which a
+    block has neighbours, for which it asks what reaches them.
     """
     iterations = 1
     for n in extents:
         iterations *= n
-    if _reads_what_it_stores(nest) or any(a.within for a in nest_arrays(function, nest)):
+    if reads_what_it_stores(nest) or any(a.within for a in nest_arrays(function, nest)):
         return None
     least, best = GAIN, None
     for axis, count in zip(nest.axes, extents, strict=True):
-        names = differing(nest.body, axis.var)
+        names = None if axis.var in asked else differing(nest.body, axis.var)
         if names is None:
             continue
         work = _work(nest.body, names)
@@ -140,7 +142,7 @@ def _chosen(statements: tuple[Stmt, ...], names: Collection[str]) -> bool:
     return found
 
 
-def _reads_what_it_stores(nest: Nest) -> bool:
+def reads_what_it_stores(nest: Nest) -> bool:
     """Whether anything but an element's own next value is made of what is stored: where iterations are fewer than a thread
     takes, the last one is done again, but for its stores.
     """

@@ -18,6 +18,7 @@ class ThreadPlan:
     """order: the axes from the slowest to the fastest, along which neighbouring threads lie. block: threads a block. narrow:
     iterations of several axes are counted in 32 bits. shared: a block works through an iteration, whose threads share its
     parallel loops, one after another. several: an axis, and how many iterations of it a thread has at once (1: of none).
+    tile: how many of each axis a block has, where it asks iterations of loops for all of its elements at once.
     """
 
     order: tuple[str, ...]
@@ -25,6 +26,7 @@ class ThreadPlan:
     narrow: bool = False
     shared: bool = False
     several: tuple[str, int] = ("", 1)
+    tile: tuple[tuple[str, int], ...] = ()
 
     @property
     def each(self) -> str:
@@ -35,7 +37,7 @@ class ThreadPlan:
 
 # Iterations up to which they are counted in 32 bits: what is added to the number of one, the threads of a grid, is no more.
 _NARROW = 1 << 31
-_BLOCK, SHARING = 128, 256
+BLOCK, SHARING = 128, 256
 # Places between what neighbours read up to which it is in the same lines of memory.
 _NEAR = 4
 # Iterations of a loop inside, for each of which what it touches counts, where it is weighed what most of memory lies along.
@@ -52,7 +54,7 @@ def plan_threads(nest: Nest, facts: Facts, iterations: int, several: str = "") -
         fastest = _fastest(*_weighed(nest, facts), several)
         order.remove(fastest)
         order.append(fastest)
-    return ThreadPlan(tuple(order), _BLOCK, len(order) > 1 and iterations < _NARROW - _BLOCK)
+    return ThreadPlan(tuple(order), BLOCK, len(order) > 1 and iterations < _NARROW - BLOCK)
 
 
 def gives_up_neighbours(nest: Nest, facts: Facts, several: str) -> bool:

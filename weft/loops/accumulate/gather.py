@@ -143,7 +143,7 @@ def _neighbours(function: Function, first: Plan, plans: list[Plan | None]) -> li
     around = [p for p in inside if p.site.path[0].stmt is first.site.path[0].stmt]
     prefix = min((p.prefix for p in around), default=0)
     found = [q for p in around if (q := planned(function, p.site, prefix)) is not None and not q.summed]
-    apart = [p for p in found if not p.digits and all((x.within, x.bounds[2]) == (None, 1) for x in p.placed)]
+    apart = [p for p in found if not p.digits and all((x.within, x.asked, x.bounds[2]) == (None, None, 1) for x in p.placed)]
     whole = [_widened(function, p) for p in apart]
     keys = [p.key() for p in whole if p.site.store is first.site.store]
     group = [p for p in whole if p.key() in keys]
@@ -292,6 +292,10 @@ def _iteration_at(
             ranges.append(between(told, ZERO, p.whole))
         if p.reached not in (None, p.bounds[:2]):
             ranges.append(between(Ref(variables[p.axis], INT64), *(e.expr() for e in p.reached)))
+        if p.asked is not None:
+            if any(free_names(e) & {f.var for f in ordered} for e in p.asked):
+                return None
+            ranges.append(between(told, *(substitute(e, known) for e in p.asked)))
         if p.within is not None and not any(w.axis == p.axis for w in plan.windows):
             ends = (e.expr() for e in p.within)
             ranges.append(between(told, *ends))

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 
 from weft.loops.accesses import counted_from_end
 from weft.loops.accumulate.closure import is_product
-from weft.loops.accumulate.ranges import as_long, ascending, no_less_than_0
+from weft.loops.accumulate.ranges import as_long, ascending, no_less_than_0, upwards
 from weft.loops.accumulate.sites import Edit, Site, accumulate_into, conditions_of, in_full, sites_of
+from weft.loops.accumulate.turned import turned
 from weft.loops.affine import Affine, affine
 from weft.loops.conditions import comparisons, constraints
 from weft.loops.digits import Digits, Place, digits, places
-from weft.loops.ir import ZERO, Expr, For, Function, Op, Ref, free_names
+from weft.loops.ir import ZERO, Expr, For, Function, Op, Ref, free_names, substitute
 from weft.loops.polynomials import Polynomial, difference, no_less, polynomial
 from weft.loops.simplify import add, fold, number
 from weft.loops.types import INT64
@@ -25,7 +26,7 @@ class _Placed:
     """An index axis that a loop variable decides: index = sign * stride * variable + rest; the index runs over a range. within:
     the range of the variable, where others in `rest` leave some of it out. reached: the elements, where the index runs over
     more. whole: how many iterations the variable has, of a digit, whose index runs over the whole axis. places: where the index
-    tells several variables.
+    tells several variables. asked: the range of the variable, where that is more than sums.
     """
 
     axis: int
@@ -38,6 +39,7 @@ class _Placed:
     stride: int = 1
     whole: Expr | None = None
     places: tuple[Place, ...] = ()
+    asked: tuple[Expr, Expr] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class Plan:
         positions = {p.var: f"axis {p.axis}" for p in self.placed}
         elements = {p.axis: p.bounds for p in self.placed}
         index = tuple(elements.get(axis) or affine(i) for axis, i in enumerate(self.site.store.index))
-        summed = tuple(with_names(ascending(f), positions) for f in self.summed)
+        summed = tuple(with_names(ascending(f), positions) or _renamed(f, positions) for f in self.summed)
         return around, index, summed, self.windows, id(self.site.store) if self.digits else None
 
 
@@ -127,6 +129,21 @@ def with_names(bounds: tuple[Affine, Affine, int] | None, names: dict[str, str])
         return None
     forms = tuple(Affine.make({names.get(n, n): c for n, c in b.terms}, b.constant) for b in bounds[:2])
     return (*forms, bounds[2])
+
+
+def _own_range(loop: For) -> tuple[Expr, Expr] | None:
+    """Where the iterations of a loop begin and end, in ascending order; None where they lie apart."""
+    loop = upwards(loop)
+    return (loop.start, loop.stop) if loop.step == 1 else None
+
+
+def _names(exprs: Iterable[Expr]) -> frozenset[str]:
+    return frozenset().union(*map(free_names, exprs))
+
+
+def _renamed(loop: For, names: dict[str, str]) -> tuple[Expr, Expr]:
+    known: dict[str, Expr] = {n: Ref(new, INT64) for n, new in names.items()}
+    return substitute(loop.start, known), substitute(loop.stop, known)
 
 
 def planned(function: Function, site: Site, most: int | None = None) -> Plan | None:
@@ -149,7 +166,7 @@ def planned(function: Function, site: Site, most: int | None = None) -> Plan | N
     known = fixed | {f.var for f in site.loops[:prefix]}
     branches, decided = conditions_of(function, site), dict[int, set[int]]()
     placed: list[_Placed] = []
-    turns: dict[str, For] = {}
+    turns, reached = dict[str, For](), set[str]()
     for loop in counting[prefix:]:
         if loop.var not in found:
             continue
@@ -164,11 +181,19 @@ def planned(function: Function, site: Site, most: int | None = None) -> Plan | N
             placed.append(_Placed(axis, loop.var, sign, rest, (Affine((), 0), length, 1), whole=asked))
             continue
         bounds = ascending(loop)
-        if bounds is not None and sign == stride == 1 and not rest.terms and rest.constant == 0:
-            turned = _turned(loop.var, bounds, [f for f in counting[prefix:] if f.var not in {*found, *several, *parts}], known)
-            if turned is not None:
-                bounds, other = turned
+        if sign == stride == 1 and rest == Affine((), 0):
+            others = [f for f in counting[prefix:] if f.var not in {*found, *several, *parts, *turns}]
+            if (around := turned(loop, others, known)) is not None:
+                bounds, other, surely = around
                 turns[other.var] = other
+                reached |= {other.var} if surely else set()
+        if bounds is None and stride == 1 and rest.names & loops.keys():
+            own_range, extent = _own_range(loop), affine(function.array(site.store.array).shape[axis])
+            left = known | {f.var for f in counting[prefix:] if f.var not in {*found, *several, *parts}}
+            if own_range is None or extent is None or not _names(own_range) <= left:
+                return None
+            placed.append(_Placed(axis, loop.var, sign, rest, (Affine((), 0), extent, 1), asked=own_range))
+            continue
         if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
             return None
         start, stop, step = bounds
@@ -201,8 +226,8 @@ def planned(function: Function, site: Site, most: int | None = None) -> Plan | N
         if loop.var in found or loop.var in several or loop.var in parts:
             continue
         loop = turns.get(loop.var, loop)
-        bounds = ascending(loop)
-        if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
+        names = free_names(loop.start) | free_names(loop.stop)
+        if (ascending(loop) is None and loop.var not in turns) or not names <= known:
             return None
         known.add(loop.var)
         summed.append(loop)
@@ -210,9 +235,10 @@ def planned(function: Function, site: Site, most: int | None = None) -> Plan | N
     certain = frozenset(k for k, told in said.items() if told.exact and len(decided[k]) == len(told.all))
     certain |= asking_inside(function, site, [p.axis for p in placed if p.bounds[:2] == _whole(function, site, p.axis)])
     found_windows = tuple(replace(windows[f.var][1], loop=k) for k, f in enumerate(summed) if f.var in windows)
-    left = tuple(f for f in counting if f.var in parts and f.var not in found and f.var not in several)
+    digit_loops = tuple(f for f in counting if f.var in parts and f.var not in found and f.var not in several)
     used = tuple(x for x in products.values() if any(x.name in p.rest.names for p in placed))
-    return Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, left, used, frozenset(turns))
+    always = frozenset(reached)
+    return Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, digit_loops, used, always)
 
 
 # Which axis of an array a variable tells the place along, by what it is multiplied with, and what is added to that.
@@ -285,37 +311,6 @@ def _with_windows(
             del found[var]
             found[place] = axis, 1, Affine.make({var: factor}, 0) + window.rest
     return found, windows
-
-
-def _turned(
-    var: str, bounds: tuple[Affine, Affine, int], summed: list[For], known: set[str]
-) -> tuple[tuple[Affine, Affine, int], For] | None:
-    """Of `for t in range(a, b): for var in range(c, t + d)`, and where t bounds the start, the same points with the variable
-    outside: its range, and for each of its values the loop over t. None where that takes more than sums, or nothing bounds so.
-    """
-    start, stop, step = bounds
-    one = Affine((), 1)
-    own = [f for f in summed if f.var in start.names | stop.names]
-    around = ascending(own[0]) if len(own) == 1 else None
-    if around is None or step != 1 or around[2] != 1 or not (around[0].names | around[1].names) <= known:
-        return None
-    t, here = Affine(((own[0].var, 1),), 0), Affine(((var, 1),), 0)
-    below, above = start - t, stop - t
-    if above.names <= known and start.names <= known and _is_no_more(around[0], start - above + one):
-        outer = (start, around[1] - one + above, 1)
-        inner = here - above + one, around[1]
-    elif below.names <= known and stop.names <= known and _is_no_more(stop - below, around[1]):
-        outer = (around[0] + below, stop, 1)
-        inner = around[0], here - below + one
-    else:
-        return None
-    return outer, replace(own[0], start=inner[0].expr(), stop=inner[1].expr(), step=1)
-
-
-def _is_no_more(a: Affine, b: Affine) -> bool:
-    """Whether a is at most b, as their constants alone show."""
-    apart = b - a
-    return not apart.terms and apart.constant >= 0
 
 
 def _whole(function: Function, site: Site, axis: int) -> tuple[Affine, Affine | None]:
@@ -452,9 +447,13 @@ def _window(
 
 def _telling(function: Function, site: Site, axis: int, form: Affine, loops: list[For]) -> list[str]:
     """The loop whose variable tells an index, if any does: of several, the outermost of those that are as long as the array,
-    else, of those that sizes bound if any is, the one that moves it farthest, the innermost of such; the others are summed.
+    else, of those that sizes bound if any is, the one that moves it farthest, the innermost of such; the others are summed. One
+    whose range moves with another one, as a window that ends at the ends of an array does, is told by that.
     """
     own = [f for f in loops if f.var in form.names]
+    moving = [f for f in own if ascending(f) is None and _names((f.start, f.stop)) & {o.var for o in own}]
+    if len(moving) == 1:
+        return [moving[0].var]
     if len(own) > 1:
         extent = affine(function.array(site.store.array).shape[axis])
         ends = {f.var: ascending(f) for f in own}

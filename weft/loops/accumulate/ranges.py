@@ -96,9 +96,10 @@ def clipped(loop: For, extent: Expr) -> For:
 def ascending_loop(loop: For, names: dict[str, Expr]) -> For:
     """The iterations of a loop in ascending order, with other names in its bounds and nothing in it."""
     bounds = ascending(loop)
-    assert bounds is not None
-    start, stop = (fold(substitute(b.expr(), names)) for b in bounds[:2])
-    return For(loop.var, start, stop, bounds[2], (), (), location=loop.location)
+    assert bounds is not None or loop.step == 1
+    ends = (loop.start, loop.stop) if bounds is None else (bounds[0].expr(), bounds[1].expr())
+    start, stop = (fold(substitute(e, names)) for e in ends)
+    return For(loop.var, start, stop, 1 if bounds is None else bounds[2], (), (), location=loop.location)
 
 
 def has_state_arrays(loop: For) -> bool:

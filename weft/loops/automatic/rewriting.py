@@ -5,8 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from weft.loops.ir import Expr, For, Function, If, Let, Ref, Stmt, Store, map_statement, rewrite, walk
+from weft.loops.accumulate.ranges import upwards
+from weft.loops.ir import (
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Op,
+    Ref,
+    Stmt,
+    Store,
+    map_statement,
+    rewrite,
+    substitute_statements,
+    walk,
+)
 from weft.loops.names import Names, names_bound_in
+from weft.loops.types import BOOL
 
 
 @dataclass(frozen=True)
@@ -69,3 +85,14 @@ def copied(loop: For, names: Names) -> tuple[For, dict[str, str]]:
     made = statement(loop)
     assert isinstance(made, For)
     return made, {fresh[s.var]: s.var for s in walk((loop,)) if isinstance(s, For)}
+
+
+def at_one(stmt: Stmt) -> Stmt:
+    """A statement in which loops of which one iteration alone does anything, that of a number, are conditions on it."""
+    match stmt:
+        case For(carries=(), body=(If(Op(name="eq", args=(Ref(name=var), Ref() as at)), then, (), ()) as own,)):
+            if var == stmt.var != at.name and abs(stmt.step) == 1:
+                loop = upwards(stmt)
+                there = Op("and", (Op("le", (loop.start, at), BOOL), Op("lt", (at, loop.stop), BOOL)), BOOL)
+                return If(there, substitute_statements(then, {var: at}), (), (), own.location)
+    return map_statement(stmt, lambda e: e, lambda body: tuple(map(at_one, body)))

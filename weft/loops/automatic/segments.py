@@ -22,7 +22,8 @@ from weft.loops.accesses import counted_from_end, not_below_0
 from weft.loops.accumulate import accumulation
 from weft.loops.affine import Affine, affine, is_bound
 from weft.loops.algebra.accumulation import accumulated
-from weft.loops.automatic.rewriting import Rewriting, copied, keeps_array
+from weft.loops.automatic.joins_apart import joins_apart
+from weft.loops.automatic.rewriting import Rewriting, at_one, copied, keeps_array
 from weft.loops.ir import (
     FALSE,
     ONE,
@@ -314,9 +315,12 @@ class _Segmented:
     def instead(self, arrays: tuple[Array, ...], made: tuple[Stmt, ...], flag: Array) -> Function:
         """The function with these statements instead of the loops, which come after them where the flag is set."""
         again, _ = copied(self.top, self.names)
-        late = If(Load(flag.name, (ZERO,), BOOL), (again,), (), (), self.top.location, rare=True)
-        body = (*self.function.body[: self.position], *made, late, *self.function.body[self.position + 1 :])
-        return replace(self.function, arrays=(*self.function.arrays, *arrays), body=body)
+        joined = at_one(again)  # elements that data choose: what is joined to them needs no order
+        whole = joins_apart(replace(self.function, arrays=(*self.function.arrays, *arrays), body=(joined,)))
+        rare = joined == again
+        late = (If(Load(flag.name, (ZERO,), BOOL), (s,), (), (), self.top.location, rare=rare) for s in whole.body)
+        before, after = self.function.body[: self.position], self.function.body[self.position + 1 :]
+        return replace(whole, body=(*before, *made, *late, *after))
 
     def _outer(self) -> tuple[For, ...] | None:
         """The loops around the rows'; None where one of them carries something, or a condition is among them."""
