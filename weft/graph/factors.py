@@ -79,7 +79,7 @@ class _Products:
         made = {v.name: v for v in self.values if isinstance(v, Map) and self.inner(v)}
         found = reachable(free_names_of(roots), lambda name: free_names(made[name].value) if name in made else ())
         yield from roots
-        yield from (v.value for v in self.values if isinstance(v, Map) and v.name in found)
+        yield from (v.value for name, v in made.items() if name in found)
 
     def change(self, rule: Callable[[Expr], Expr]) -> None:
         """Change what is evaluated at points of states."""
