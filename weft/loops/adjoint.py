@@ -26,6 +26,7 @@ from weft.loops.derivatives import cancels, contributions, is_unknown, keeps_zer
 from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.in_steps import accumulate_before_use, accumulate_in_steps
 from weft.loops.ir import (
+    ONE,
     Array,
     Carry,
     Cast,
@@ -547,6 +548,7 @@ class _Adjoint:
         self.broken: dict[str, _Lost] = {}
         self.handed: dict[str, str] = {}  # where something was handed to the elements that save a scalar, by their adjoint
         self.tapes: dict[str, tuple[str, tuple[For, ...]]] = {}
+        self.asked: dict[Expr, Location | None] = {}  # sizes above 0, without which no tape's size were known
         self.divided: dict[str, tuple[_Extremum, Expr, _Seed]] = {}  # extrema that a loop around goes on with, by the carry
         written = dict.fromkeys(s.array for s in walk(function.body) if isinstance(s, Store))
         self.written = tuple(written)
@@ -583,7 +585,16 @@ class _Adjoint:
         for w in self.wanted:
             if w in f.results:
                 body += self._pass_through(w)
-        return self._finish(replace(made.function, arrays=tuple(self.arrays), body=tuple(body)))
+        sizes: dict[Expr, str] = {Ref(s.name, INT64): f"{s.array}.shape[{s.axis}]" for s in f.sizes}
+        above = tuple(
+            Equality(
+                Op("min", (size, ONE), INT64), ONE,
+                f"the gradient knows how far this loop goes where {sizes.get(size, 'the one inside')} is above 0 alone", where,
+            )
+            for size, where in self.asked.items()
+        )  # fmt: skip
+        equalities = (*made.function.equalities, *above)
+        return self._finish(replace(made.function, arrays=tuple(self.arrays), body=tuple(body), equalities=equalities))
 
     def _finish(self, made: Function) -> Function:
         targets = tuple(self.gradients.values())
@@ -932,9 +943,13 @@ class _Adjoint:
     def _tape(self, name: str, type_: ScalarType, loops: tuple[For, ...]) -> str | None:
         """The array that saves a name in every iteration of the loops around it; None where their sizes are unknown."""
         if name not in self.tapes:
-            found = extents(self.function, loops)
+            asked: list[Expr] = []
+            found = extents(self.function, loops, asked)
             if found is None:
                 return None
+            if asked:
+                unbounded = next(f for k, f in enumerate(loops) if extents(self.function, loops[: k + 1]) is None)
+                self.asked |= dict.fromkeys(asked, unbounded.location)
             tape = self.names.fresh(f"{name}_saved")
             self.arrays.append(replace(expanded(tape, type_, found), saves=True))
             self.tapes[name] = (tape, loops)
@@ -942,7 +957,7 @@ class _Adjoint:
 
     def _tape_index(self, name: str, scope: _Scope) -> tuple[Expr, ...]:
         loops = self.tapes[name][1]
-        found = extents(self.function, loops)
+        found = extents(self.function, loops, [])
         assert found is not None
         return expanded_index(found, (scope.names[f.var] for f in loops))
 
@@ -954,7 +969,7 @@ class _Adjoint:
     def _saved_value(self, name: str, type_: ScalarType, scope: _Scope) -> Expr:
         if name in self.tapes:
             return Load(self.tapes[name][0], self._tape_index(name, scope), type_)
-        unbounded = next(f for k, f in enumerate(scope.loops) if extents(self.function, scope.loops[: k + 1]) is None)
+        unbounded = next(f for k, f in enumerate(scope.loops) if extents(self.function, scope.loops[: k + 1], []) is None)
         return self._lost(_unbounded(self.named.get(name, base_name(name)), unbounded), type_)
 
     # ---- the sweep: the function again
