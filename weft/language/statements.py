@@ -185,7 +185,7 @@ class Executor:
             k = starred[0]
             extra = len(items) - len(targets) + 1
             if extra >= 0:
-                items = [*items[:k], Tuple(tuple(items[k : k + extra])), *items[k + extra :]]
+                items = [*items[:k], Tuple(tuple(items[k : k + extra]), mutable=True), *items[k + extra :]]
         if len(items) != len(targets):
             wanted = f"{len(targets) - len(starred)}{' or more' if starred else ''}"
             raise self.evaluate.at(
