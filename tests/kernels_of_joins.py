@@ -143,6 +143,13 @@ def of_lists(y, lengths, index):
 
 
 @weft.kernel
+def of_one_range(y, ends, index, x):
+    """Points of one axis, whose bounds data decide: there is none that a grid could have."""
+    for i in range(ends[0], ends[1]):
+        y[index[i]] = max(y[index[i]], x[i])
+
+
+@weft.kernel
 def looked_up(table, index):
     y = torch.empty(index.shape[0], table.shape[1], dtype=table.dtype)
     for i in range(index.shape[0]):
@@ -320,6 +327,7 @@ CASES: dict[str, tuple[Any, tuple[Callable[[], tuple[Any, ...]], ...]]] = {
             lambda: (drawn(400, 2, 33).bfloat16(), whole(400, 20, 2), drawn(33, 20), drawn(20)),
         ),
     ),
+    "of_one_range": (of_one_range, (lambda: (drawn(9), torch.tensor([3, 20]), whole(9, 30, low=-9), drawn(30)),)),
     "of_lists": (
         of_lists,
         (lambda: (whole(9, 40), whole(10, 30), whole(40, 30, 10)),),

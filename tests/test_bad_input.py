@@ -339,6 +339,7 @@ def test_wrong_kinds_of_arguments() -> None:
     ):
         refused(lambda value=value: transposed(value), TypeMismatch, words, "uses it as a tensor", "torch.tensor(x)")
     refused(lambda: transposed(numpy.zeros((2, 2))), TypeMismatch, "x is a numpy.ndarray", "torch.from_numpy(x)")
+    refused(lambda: torch.fx.symbolic_trace(lambda x: transposed(x)), TypeMismatch, "x is a torch.fx", "torch.export")
     refused(lambda: gather(W, torch.arange(5), torch.tensor(2.0)), TypeMismatch, "n is a tensor", "n.item()")
     refused(lambda: scale_(X, W, "1"), TypeMismatch, "alpha is '1'", "pass a float")
     refused(lambda: gather(W, torch.arange(5), 2.5), TypeMismatch, "n is 2.5", "pass an int")

@@ -136,6 +136,27 @@ def test_rows_that_data_choose(width: int, dtype: torch.dtype) -> None:
 
 
 @weft.kernel
+def weighed_rows(w, places, x):
+    y = torch.zeros(len(places), x.shape[1], dtype=x.dtype)
+    for i in range(len(places)):
+        place = places[i]  # of all lanes, though a loop inside of theirs reads it
+        for k in range(x.shape[1]):
+            total = 0.0
+            for j in range(w.shape[1]):
+                total += w[place, j] * x[j, k]
+            y[i, k] = total
+    return y
+
+
+def test_what_all_lanes_have_alike_is_one_value() -> None:
+    w, places = random((9, 5), torch.float64), torch.tensor([8, -9, 3])
+    same(weighed_rows, w, places, random((5, 21), torch.float64, 1))
+    assert "int64_t place[" not in weighed_rows.source(w, places, random((5, 21), torch.float64), arch="cpu")
+    with pytest.raises(OutOfRange, match="leaves w"):
+        weighed_rows(w, torch.tensor([9]), random((5, 21), torch.float64))
+
+
+@weft.kernel
 def added_at(y, places, x):
     for i in range(len(places)):
         for k in range(y.shape[1]):

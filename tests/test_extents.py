@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from weft.language import TensorType, parse
 from weft.loops.affine import evaluate
 from weft.loops.extents import expanded_index, extents
-from weft.loops.ir import For, Function, Ref
+from weft.loops.ir import Expr, For, Function, Ref
 from weft.loops.normalize import normalize
 from weft.loops.types import FLOAT64, INT64
 
@@ -115,6 +115,10 @@ def test_elements_that_a_loop_inside_touches_bound_a_range_if_it_surely_runs() -
     pairs, columns = (_parsed(*lines[:2], loop, lines[3]) for loop in (lines[2], lines[2].replace("2", "m")))
     assert _sizes(pairs)[:2] == ["n", "m"]
     assert extents(columns, _nest(columns)) is None
+    asked: list[Expr] = []
+    found = extents(columns, _nest(columns), asked)
+    assert found is not None and [f.size for f in found][:2] == [Ref("n", INT64), Ref("m", INT64)]
+    assert asked == [Ref("m", INT64)]  # where there is a column, it shows how far the rows go
 
 
 def test_elements_under_a_condition_bound_nothing() -> None:

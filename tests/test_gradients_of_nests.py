@@ -24,7 +24,7 @@ from torch import Tensor
 
 import weft
 from tests.examples import examples
-from weft.errors import NotDifferentiable
+from weft.errors import NotDifferentiable, ShapeMismatch
 from weft.language import TensorType, parse
 from weft.loops.adjoint import adjoint
 from weft.loops.agree import agreeing
@@ -295,6 +295,19 @@ def packed_products(x: Tensor, ends: Tensor) -> Tensor:
     return y
 
 
+def packed_rows(x: Tensor, ends: Tensor) -> Tensor:
+    """States of as many numbers as rows have: the columns show how far the rows go."""
+    y = torch.zeros(ends.shape[0] - 1, x.shape[1], dtype=x.dtype)
+    for s in range(ends.shape[0] - 1):
+        h = torch.zeros(x.shape[1], dtype=x.dtype)
+        for t in range(ends[s], ends[s + 1]):
+            for d in range(x.shape[1]):
+                h[d] = torch.sin(h[d] * 1) + x[t, d]
+        for d in range(x.shape[1]):
+            y[s, d] = h[d]
+    return y
+
+
 def packed_states(x: Tensor, ends: Tensor) -> Tensor:
     n = ends.shape[0] - 1
     y = torch.zeros(n, dtype=x.dtype)
@@ -357,6 +370,7 @@ def _lengths(*values: int) -> Tensor:
         (ragged_softmax, (double(3, 6), double(3, 6, seed=1), _lengths(2, 1, 6))),
         (packed_products, (double(10), _lengths(0, 3, 3, 7, 10))),
         (packed_states, (double(10), _lengths(0, 3, 3, 7, 10))),
+        (packed_rows, (double(10, 3), _lengths(0, 3, 3, 7, 10))),
         (windows, (double(8), double(8, seed=1), 3)),
         (windows, (double(2), double(2, seed=1), 9)),
         (banded_attention, (double(6, 3), double(6, 3, seed=1), double(6, 3, seed=2), 2)),
@@ -367,6 +381,12 @@ def _lengths(*values: int) -> Tensor:
 def test_ranges(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     kernel = weft.kernel(function)
     compare(kernel, kernel.py, args)
+
+
+def test_states_of_ranges_that_only_columns_bound_need_one() -> None:
+    result = weft.kernel(packed_rows)(double(10, 0).requires_grad_(), _lengths(0, 4))
+    with pytest.raises(ShapeMismatch, match=r"how far this loop goes where x.shape\[1\] is above 0 alone"):
+        result.sum().backward()
 
 
 def test_states_of_ranges_that_nothing_bounds_are_refused() -> None:

@@ -15,7 +15,7 @@ from hypothesis import example, given
 
 import weft.kernels
 from tests.examples import examples
-from weft.errors import WeftError
+from weft.errors import UnsupportedSyntax, WeftError
 from weft.language import TensorType, fingerprint, infer_types, parse, read_signature, source_of
 from weft.loops.interpret import interpret
 from weft.loops.ir import For, Function, walk
@@ -1237,6 +1237,37 @@ def f(a, b, c, d):
     return e, d[0, 0] * a[0] * c[0, 0]
 """
     assert read_signature(text).written == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "t = [a[i] for i in range(2)]\n    t[0][0] = 5.0",
+        "rows = [row for row in a]\n    rows[0][0] = 5.0",
+        "(p, q), r = (a[0], a[1]), b[0]\n    p[0] = r[0]",
+        "(p, _), *_ = a[0:2], b\n    p += 1",
+        "row = lambda i: a[i]\n    row(2)[0] = 7.0",
+        "def both(): return a[0], a[1]\n    p, q = both()\n    p[0] = q[1]",
+        "y = b.clone()\n    def put(i): y[i, 0] = 1.0\n    y = a\n    put(0)",
+        "for (i, p), q in zip(enumerate(a), reversed(b)): p[0] = q[0] + i",
+    ],
+)
+def test_written_by_other_names(body: str) -> None:
+    """The other argument is only read: a loop over both of them, or names for parts of both, does not write into it."""
+    assert read_signature(f"def f(a, b):\n    {body}\n").written == {"a"}
+
+
+def test_a_store_that_the_signature_does_not_tell_is_refused() -> None:
+    text = """
+def f(x):
+    def first(): return x[0]
+    def second(): return first()
+    t = second()
+    t[1] = 2.0
+"""
+    with pytest.raises(UnsupportedSyntax, match="a store into x by a name that does not tell so") as caught:
+        weft.kernel(text)(torch.zeros(2, 2))
+    assert caught.value.location is not None and caught.value.location.line == 6
 
 
 def test_types_are_inferred_from_use() -> None:

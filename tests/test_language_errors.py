@@ -612,6 +612,29 @@ PROGRAMS = [
         "y[x > 0]",
     ),
     Bad(
+        "rows of a list",
+        """\
+        def f(x):
+            rows = [0] + [2]
+            return x[rows] * 1
+        """,
+        TypeMismatch,
+        "a list as a subscript",
+        3,
+        "rows",
+    ),
+    Bad(
+        "rows of a tuple among subscripts",
+        """\
+        def f(x):
+            return x[(0, 1), 0] * 1
+        """,
+        TypeMismatch,
+        "a tuple among others as a subscript",
+        2,
+        "(0, 1)",
+    ),
+    Bad(
         "walrus",
         """\
         def f(x):

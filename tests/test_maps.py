@@ -282,6 +282,18 @@ def test_the_text(title: str, kernel: Any, specs: tuple[str, ...], golden: Golde
     golden(f"cuda/maps_{title}.cu", kernel.source(*specs, arch="sm_90a"))
 
 
+def test_what_neighbours_beyond_the_end_are_computed_of_has_a_value() -> None:
+    kernel = weft.kernel("""
+def three(x):
+    y = torch.empty(3, dtype=x.dtype)
+    for i in range(3):
+        y[i] = torch.sqrt(x[i] * x[i] + 0.5)
+    return y
+""")
+    report = kernel.check(torch.randn(6, dtype=torch.float64)[::2])
+    assert report.ok, str(report)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name, k", EVERY)
 def test_on_a_gpu(name: str, k: int) -> None:

@@ -36,6 +36,18 @@ EQUAL: dict[str, str] = {
     "a swap of named elements": "a, b = x[0], x[1]\nx[0], x[1] = b, a",
     "a swap of slices": "x[:2], x[2:] = x[2:], x[:2]",
     "a swap of rows": "c[0], c[1] = c[1], c[0]",
+    "a tuple goes on": "s = (x[0], 1.0)\nfor v in z:\n    s = (s[1] * v, s[0] + v)\nx[1], x[2] = s",
+    "a tuple goes on in a tuple, and on a branch": (
+        "s = ((x[0] * 1, 0), z[1] * 1)\nfor i in range(4):\n    (a, n), b = s\n    if x[i] > 0:\n        s = ((b, n + 1), a)\n"
+        "    z[i] = s[0][0] * s[0][1]"
+    ),
+    "a list goes on": (
+        "s = [0, x[0]]\nfor i in range(4):\n    s = [s[1], s[0] + z[i]]\n    if s[0] > 1:\n        break\nx[2] = s[1]"
+    ),
+    "a tuple that a function gives goes on": (
+        "def step(n, m, v): return n + 1, m + (v - m) / (n + 1)\n"
+        "s = (0, 0.0)\nfor v in z:\n    s = step(*s, v)\nx[0] = s[1] + s[0]"
+    ),
     "a swap in a loop": "for i in range(2):\n    x[i], x[3 - i] = x[3 - i], x[i]",
     "an element is a view": "t = x[0]\nx[0] = 0.0\nz[0] = t",
     "a choice of tensors whose sizes the call tells": "y = x if k > 1 else z * 2\nc[:, 0] = y",
@@ -135,6 +147,10 @@ EQUAL |= {
 }
 # The same, but two names may be one object, and what they then mean would show.
 REFUSED: dict[str, tuple[str, str]] = {
+    "a tuple's item is a view": (
+        "s = (x[0], x[1])\nfor i in range(4):\n    s = (s[1], x[i])\n    x[i - 1] = s[0] * 2", "s is a view of an element of x"
+    ),
+    "a tuple grows": ("s = (x[0],)\nfor i in range(4):\n    s = (*s, x[i])\nx[0] = s[1]", "s has no value here"),
     "tensors of two branches": (
         "a = x.clone()\nb = x * 2\nif k > 1:\n    a = b\na[0] = 100.0\nz[0] = b[0]",
         "may be the same tensor",

@@ -430,6 +430,18 @@ def test_torch_compile_of_every_form(dynamic: bool | None) -> None:
 
 
 @pytest.mark.usefixtures("fresh_dynamo")
+def test_caches_of_torch_compile_know_what_a_kernel_means() -> None:
+    """They know a graph by the names of its operators, and an edited kernel keeps its name."""
+    tags = []
+    with torch.compiler.config.patch(cache_key_tag="mine"):
+        for text in ("return x * 2", "x[0] = 1.0"):
+            edited = weft.kernel(f"def edited(x):\n    {text}\n")
+            torch.compile(lambda x, edited=edited: (edited(x), x + 1)[1], backend="eager")(torch.zeros(3))
+            tags.append(torch.compiler.config.cache_key_tag)
+    assert all(tag.startswith("mine weft ") and tag.count("weft") == 1 for tag in tags) and tags[0] != tags[1]
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
 def test_torch_compile_writes_into_the_caller_s_tensor() -> None:
     compiled = torch.compile(lambda x: scale_and_sum(x, 3.0)[0], fullgraph=True, backend="aot_eager")
     x = torch.randn(5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import math
 from collections.abc import Callable
@@ -79,6 +80,15 @@ def test_a_kernel_of_numbers_and_tensors_by_turns() -> None:
             torch.testing.assert_close(kernel(torch.ones(3), alpha), y, rtol=0, atol=0)
             torch.testing.assert_close(kernel(x, alpha=alpha), scaled(x, alpha), rtol=0, atol=0)
     assert torch.equal(kernel(x), x)
+
+
+def test_numbers_of_numpy_and_of_classes_beside_tensors() -> None:
+    """Both parameters may be numbers: that one is a tensor is seen at the call."""
+    numpy = pytest.importorskip("numpy")
+    kernel = weft.kernel("def f(x, a):\n    return x * a\n")
+    for number in (numpy.float32(0.5), numpy.float64(0.5), numpy.int64(3), numpy.bool_(True), enum.IntEnum("Kind", "A B").B):
+        made, expected = kernel(T([1.0, 2.0]), number), T([1.0, 2.0]) * number
+        assert made.dtype == expected.dtype and torch.equal(made, expected)
 
 
 def test_what_a_tensor_holds_is_read_at_each_call() -> None:

@@ -60,6 +60,12 @@ return y""",
     "chunk of the first": "return x.chunk(2)[1] * 1, torch.chunk(x, 3, 1)[2] * 1",
     "split": "n = x.shape[-1]\na, b = x.split([1, n - 1], dim=-1)\nreturn a * b, torch.split(x, [2, n - 2], -1)[1] * 1",
     "unbind": "s = 0.0\nfor r in x.unbind(1):\n    s += r[0, 0] * r[1, 1]\nreturn s",
+    "unpacked": """
+(a, b, c), (d, *_) = x[0], (x[1] * 2).chunk(3)
+y = a * b - c * d[0]
+for i, (p, q, r) in enumerate(x):
+    y += p * q[i] - r
+return y""",
     "narrow, select, movedim": "return x.narrow(1, 1, 2) * 2, x.select(0, 1) * 1, x.select(-1, -1) * 1, x.movedim(0, -1) * 1",
     "movedim of several": "return x.movedim((0, 1), (2, 0)) * 1, torch.moveaxis(x, -1, 0) * 1, x.swapdims(0, 2) * 1",
     "ones": "return x.unsqueeze(1).squeeze(1) * 1, x.view(1, *x.shape, 1) * 1, x.narrow(1, 0, 1).squeeze(1) * 1",
@@ -89,6 +95,7 @@ STORED: dict[str, str] = {
     "heads": "b, t, c = x.shape\nq = x.view(b, t, h, -1)\nfor g in range(h):\n    q[:, :, g, 0] += g + 1",
     "chunk": "a, b = x.chunk(2, dim=-1)\na[:] = b * 2",
     "split": "a, b = x.split([3, 5], dim=-1)\nb[:] *= 2\na[0, 0, 0] = 1.0",
+    "unpacked": "a, b = x\n(c, _, d), _ = x\na[0, 0] = 1.0\nd += b[0]\nc[1] = 3.0",
     "of torch": "y = torch.transpose(x, 0, 1)\ny[0, 1, 0] = 7.0",
     "narrow": "x.narrow(1, 1, 2)[0, 0, 0] = 3.0\nx.select(1, 0)[1, 2] = 4.0",
     "read through the other": "q = x.view(-1)\nx[0, 0, 1] = 9.0\nq[0] = q[1]",
@@ -154,6 +161,7 @@ def test_a_view_of_strides_that_do_not_allow_it_raises_as_in_pytorch() -> None:
         ("return x.chunk(3, dim=2)[0] * 1", ShapeMismatch, "of the view"),
         ("return x.split([3, 3], dim=2)[0] * 1", ShapeMismatch, "of split"),
         ("return x.squeeze(1) * 1", ShapeMismatch, "of squeeze"),
+        ("a, b = x[0]\nreturn a * b", ShapeMismatch, "of the names and the tensor that is unpacked"),
         ("return x.split(h, dim=2)[0] * 1", UnsupportedSyntax, "not a constant"),
         ("q = x.reshape(-1, h)\nq[0, 0] = 1.0", UnsupportedSyntax, "a copy or a view"),
         ("q = x.view(2, 3, h, -1)\ny = torch.zeros(5)\nfor i in range(5):\n    y[i] = q[0, 0, 0, i]\nreturn y", OutOfRange, "outside"),  # noqa: E501

@@ -27,6 +27,7 @@ from weft.plan.facts import Geometry
 from weft.pytorch.call import COMPLEX, DTYPES, CallPlan, as_pairs, plain
 from weft.pytorch.executable import call_key
 from weft.pytorch.quick import MISS, PLAIN, Seen, Ways, eager, never
+from weft.pytorch.traced import tag_caches
 from weft.pytorch.viewed import recorded_with_views
 from weft.runtime import quick
 from weft.runtime.stack import deep
@@ -220,6 +221,7 @@ class Pointwise:
         one = self.program.applied(call)
         key = one.program.operator.name
         self._by_key[key] = one
+        tag_caches(one.program.specializable.identity)
         return key
 
     _traced_program._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it

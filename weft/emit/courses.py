@@ -414,7 +414,10 @@ class Entry(ValueBody):
         if t.read.name in self.moved.values():
             self.writer.line(f"weft::Run<{memory_type(dtype)}, {plan.vector}> {t.name}{turns};")
             return
-        self.writer.line(f"{register_type(dtype)} {t.name}{turns}{f'[{plan.vector * t.parts}]' if self.packed else ''};")
+        own = f"[{plan.vector * t.parts}]" if self.packed else ""
+        # what lies beyond the end is computed with, and not stored
+        begun = " = {}" if self.packed and t.width == NO_RUN and not plan.whole else ""
+        self.writer.line(f"{register_type(dtype)} {t.name}{turns}{own}{begun};")
 
     def past_row(self, lane: Axis) -> None:
         """What a run's place is counted from: the row's first point, less how far that is past a packet."""

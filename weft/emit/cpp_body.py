@@ -258,11 +258,12 @@ class Body:
         own = {a.name for a in self.function.arrays if var in a.within}
         lets, statements = steady(statements, {var, *self.passed}, own, lambda base: self.raw(self.fresh.fresh(base)).name)
         self.varies |= {let.name for let in lets}
+        self.passed -= {let.name for let in lets}  # one for all lanes
         for let in lets:
             self.writer.cite(let.location)
             whole = let.value.type == INT64 and not isinstance(let.value, Load)
             self.bind(let.name, let.value.type, (self.printer.index if whole else self.printer.value)(let.value))
-        bound = {var, *(n for s in walk(statements) for n in (*bound_names(s), *_loop_names(s)))}
+        bound = {var, *self.passed, *(n for s in walk(statements) for n in (*bound_names(s), *_loop_names(s)))}
         # of a branch only its condition is evaluated whichever side is taken
         exprs = [x for s in statements for x in ((s.condition,) if isinstance(s, If) else statement_exprs(s))]
         accesses = [(e.array, e.index) for x in exprs for e in certain_in(x) if isinstance(e, Load)]
@@ -663,7 +664,14 @@ class Body:
     def _straight(self, piece: Straight) -> None:
         lanes = self.lanes
         assert lanes is not None
-        for item in piece.items:
+        statements = tuple(i for i in piece.items if not isinstance(i, Begin | Advance))
+        items, known = piece.items, dict(self.known_inside)
+        if not lanes.tiled:
+            statements = self.declare_steady(statements, lanes.axis)
+            first = next((k for k, i in enumerate(items) if not isinstance(i, Begin | Advance)), len(items))
+            others = [i for i in items if isinstance(i, Begin | Advance)]
+            items = (*others[:first], *statements, *others[first:])
+        for item in items:
             bound: list[tuple[str, ScalarType]] = []
             if isinstance(item, Begin):
                 self.names[item.carry.result] = self.declare(item.carry.name)
@@ -675,13 +683,6 @@ class Body:
             for name, type_ in bound:
                 if name in self.passed:
                     self.writer.line(f"{register_type(type_)} {self.declare(name)}[{lanes.extent}];")
-        statements = tuple(i for i in piece.items if not isinstance(i, Begin | Advance))
-        items, known = piece.items, dict(self.known_inside)
-        if not lanes.tiled:
-            statements = self.declare_steady(statements, lanes.axis)
-            first = next((k for k, i in enumerate(items) if not isinstance(i, Begin | Advance)), len(items))
-            others = [i for i in items if isinstance(i, Begin | Advance)]
-            items = (*others[:first], *statements, *others[first:])
         header = f"for (int {lanes.index} = 0; {lanes.index} < {lanes.count}; ++{lanes.index})"
         variable = f"const int64_t {{}} = {lanes.first} + {lanes.index};"
         carried = tuple(Let("", e) for i in items if isinstance(i, Begin | Advance) for e in item_exprs(i))

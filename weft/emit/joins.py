@@ -126,7 +126,7 @@ class _Entry(ValueBody):
         axes, vector = [self.axes[a] for a in self.plan.order], self.plan.vector
         if not axes:
             with self.writer.block("if (blockIdx.x == 0 && threadIdx.x == 0)"):
-                self.inside([])
+                self.inside(list(self.points.inside))
             return
         counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
         lane = axes[-1]

@@ -266,8 +266,9 @@ def steady(
     out: list[Stmt] = []
     for stmt in statements:
         match stmt:
-            case Let() if not free_arrays(stmt.value) & written and not ({stmt.name} | free_names(stmt.value)) & varying:
+            case Let() if not free_arrays(stmt.value) & written and not free_names(stmt.value) & varying:
                 found.append(stmt)
+                varying.discard(stmt.name)
                 continue
             case Let():
                 stmt = replace(stmt, value=split(stmt.value, stmt.location))

@@ -39,6 +39,7 @@ from weft.language.values import (
     Scalar,
     Sequence,
     Static,
+    Tuple,
     Unset,
     Value,
     View,
@@ -102,6 +103,7 @@ class Carried:
     def start(b: Builder, name: str, value: Scalar, head: Head, numbers: Numbers) -> Carried:
         (typed, _), kinds, told = head.scalars[name], head.kinds[name], name in head.told
         may = name in head.numbers and is_half(typed) and len(kinds) == 1
+        name = name.replace(".", "_")  # an item of a tuple
         own = Carried((b.fresh(name),), (converted(value, typed.register),), typed, kinds, numbers, value, may)
         if not told or len(kinds) == 1 and not may:
             return own
@@ -166,10 +168,12 @@ class Attempt:
         self.bound = [*bound, *sorted(self.head.also - set(bound))]
         self.carried: dict[str, Carried] = {}
         self.results: dict[str, Scalar] = {}
+        self.tuples: dict[str, Tuple] = {}  # by name: those whose items are carried, each by a name of its own
 
     def holds(self) -> bool:
         """Emit the loop; False where its head was not all there is to know (and has grown)."""
         b, head, env = self.builder, self.head, self.environment
+        self._take_apart()
         own = self._own_arrays()
         self.outside = frozenset(b.arrays)
         b.copies |= _renamed(head.copies, {f".{name}": array for name, array in own.items()})
@@ -188,9 +192,11 @@ class Attempt:
         with b.loop(loop.var, start, stop, step) as carries:
             for name in self.targets:
                 env.pop(name, None)
+            self._put_together()
             self.turn(integer(Ref(loop.var, INT64)) if isinstance(over, Range) else over.item(Ref(loop.var, INT64)))
             b.location = self.location
-            grown = self._learn()
+            grown = self._take_apart_again()
+            grown |= self._learn()
             self._copy_back()
             for name, carry in self.carried.items():
                 found = self._carries(name, carry, loop)
@@ -205,7 +211,38 @@ class Attempt:
         if any(n in head.own and self.before.get(n) != env.get(n) for n in self.bound):
             return False
         self._after()
+        self._put_together()
+        for name in self.tuples:
+            for item in _items(name, self.tuples[name]):
+                del env[item]
         return True
+
+    def _take_apart(self) -> None:
+        """Give each item of a tuple of numbers, which the body binds anew, a name of its own."""
+        for name in self.bound:
+            value = self.environment.get(name)
+            if isinstance(value, Tuple) and name not in self.head.unset and all(map(_is_scalar, _items(name, value).values())):
+                self.tuples[name] = value
+                self.environment |= _items(name, value)
+        apart = [[*_items(n, self.tuples[n])] if n in self.tuples else [n] for n in self.bound]
+        self.bound = [name for names in apart for name in names]
+
+    def _put_together(self) -> None:
+        """The tuples of what their items are by now."""
+        for name, value in self.tuples.items():
+            self.environment[name] = _with_items(name, value, self.environment)
+
+    def _take_apart_again(self) -> bool:
+        """The items of the tuples that an iteration leaves; True where one of them is none of as many numbers any more."""
+        other = False
+        for name, value in self.tuples.items():
+            now = self.environment.get(name)
+            if isinstance(now, Tuple) and _items(name, now).keys() == _items(name, value).keys():
+                self.environment |= _items(name, now)
+                continue
+            self.head.unset[name] = now if isinstance(now, Unset) else _different(self.builder.location)
+            other = True
+        return other
 
     def _own_arrays(self) -> dict[str, str]:
         """Start with what stores change, and with arrays of their own: these, by name."""
@@ -387,7 +424,7 @@ class Attempt:
         for frame, (old, new) in enumerate(zip(before, b.environments, strict=True)):
             for name, value in old.items():
                 own = self.environment is b.environments[frame]
-                if own and (name in self.bound or name in self.targets):
+                if own and (name in self.bound or name in self.targets or name in self.tuples):
                     continue
                 now = new.get(name)
                 if now is None or now is value:
@@ -410,9 +447,7 @@ class Attempt:
             old_value, new_value = before[self.frame].get(name), self.environment.get(name)
             plain = not isinstance(old_value, (Scalar, View, Unset, Pending)) and old_value is not None
             if plain and old_value != new_value and name not in head.unset:
-                head.unset[name] = Unset(
-                    "it is a different thing after an iteration", "use another name", self.builder.location
-                )
+                head.unset[name] = _different(self.builder.location)
                 grown = True
         return grown
 
@@ -462,6 +497,31 @@ class Attempt:
                 "it is the variable of a loop that has ended, and has one only if the loop ran",
                 f"give {name} a value before the loop", b.location,
             )  # fmt: skip
+
+
+def _different(location: Location | None) -> Unset:
+    return Unset("it is a different thing after an iteration", "use another name", location)
+
+
+def _is_scalar(value: Value) -> bool:
+    return isinstance(value, Scalar)
+
+
+def _items(name: str, value: Tuple) -> dict[str, Value]:
+    """What a tuple has in it, and in the tuples inside, by names of its own."""
+    found: dict[str, Value] = {}
+    for k, item in enumerate(value.items):
+        found |= _items(f"{name}.{k}", item) if isinstance(item, Tuple) else {f"{name}.{k}": item}
+    return found
+
+
+def _with_items(name: str, value: Tuple, known: Environment) -> Tuple:
+    """The tuple of what these names mean."""
+    items = (
+        _with_items(f"{name}.{k}", item, known) if isinstance(item, Tuple) else known[f"{name}.{k}"]
+        for k, item in enumerate(value.items)
+    )
+    return replace(value, items=tuple(items))
 
 
 def _renamed(copies: frozenset[frozenset[str]], names: dict[str, str]) -> frozenset[frozenset[str]]:

@@ -260,10 +260,14 @@ class Evaluator:
                 items.append(slices.Slice(*bounds))
             else:
                 for value in self._items([inner]):
-                    if isinstance(value, Tuple):
-                        items += value.items
-                    else:
+                    if not isinstance(value, Tuple):
                         items.append(tensors.scalar_of(self.builder, value) or value)
+                    elif inner is node and not value.mutable:
+                        items += value.items
+                    else:  # PyTorch gathers what it names
+                        what = "a list" if value.mutable else "a tuple among others"
+                        remedy = "loop over its items, or write them as subscripts: x[i, j]"
+                        raise self.at(TypeMismatch(f"{what} as a subscript", remedy=remedy), inner)
         return tuple(items)
 
     # ------------------------------------------------------------ operators
@@ -580,8 +584,8 @@ def _invert(b: Builder, x: Scalar) -> Scalar:
 
 def _of_tuples(operator: ast.operator, left: Value, right: Value) -> Value:
     if isinstance(operator, ast.Add) and isinstance(left, Tuple) and isinstance(right, Tuple):
-        return Tuple(left.items + right.items)
+        return replace(left, items=left.items + right.items)
     count = static_int(right)
     if isinstance(operator, ast.Mult) and isinstance(left, Tuple) and count is not None:
-        return Tuple(left.items * count)
+        return replace(left, items=left.items * count)
     raise TypeMismatch(f"an operator on {describe(left)} and {describe(right)}", remedy="use numbers and tensors")

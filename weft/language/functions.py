@@ -572,11 +572,11 @@ def _python_call(b: Builder, name: str, arguments: Arguments) -> Value | None:
         raise TypeMismatch(f"len of {describe(sized)}", remedy="it works on tensors and tuples")
     if name in ("tuple", "list"):
         if not arguments.args:
-            return Tuple(())
+            return Tuple((), name == "list")
         given = arguments.need("iterable")
         arguments.done()
         found = sequences.static_items(sequences.items_of(b, given), MOST_ITEMS)
-        return None if found is None else Tuple(found)
+        return None if found is None else Tuple(found, name == "list")
     if name == "range":
         return _range(b, arguments)
     if name == "reversed":

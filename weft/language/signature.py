@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -129,9 +129,10 @@ def _read(source: Source, uses: _Uses) -> Signature:
         kind = _annotated(parameter.annotation) or uses.kinds.get(name) or _kind_of_default(default) or "number"
         parameters.append(Parameter(name, kind, has_default, default))
     tensors = {p.name for p in parameters if p.kind == "tensor"}
-    written = frozenset((uses.stored | (uses.augmented & tensors)) - {NEW})
+    names = {p.name for p in parameters}
+    written = frozenset(names & (uses.stored | (uses.augmented & tensors)))
     results = tuple(r if r in tensors else None for r in uses.results or ())
-    objects = frozenset((*uses.stored, *uses.augmented, *uses.given_back)) - {NEW}
+    objects = frozenset(names & {*uses.stored, *uses.augmented, *uses.given_back})
     stores = tuple(uses.places[name] for name in sorted(written))
     return Signature(tuple(parameters), written, results, source.name, source.where, objects, stores)
 
@@ -250,7 +251,6 @@ class _Uses:
                     self.expr(over)
                     for _ in range(2):  # what one iteration leaves is what the next one finds
                         before = dict(self.roots)
-                        self.bind(target, None)
                         self.over(target, over)
                         self.block([*body, *orelse])
                         self.join(before)
@@ -283,43 +283,72 @@ class _Uses:
 
     def over(self, target: ast.expr, node: ast.expr) -> None:
         """The names of a loop's target may be views of what the loop runs over: its rows."""
-        sources = [node]
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OVER:
-            sources = [a for arg in node.args for a in (arg.args if isinstance(arg, ast.Call) else [arg])]
-        rows = frozenset((NEW,))
-        for inner in sources:
-            if isinstance(inner, ast.Name):
-                self.is_tensor(inner)
-            rows |= self.root(inner)
-        for name in bound_in([target]):
-            self.roots[name] = rows
+        match self.python_call(node), node, target:
+            case "zip", ast.Call(args=args), ast.Tuple(elts=targets) if self.pairs(targets, args):
+                for t, arg in zip(targets, args, strict=True):
+                    self.over(t, arg)
+            case "enumerate", ast.Call(args=[arg, *_]), ast.Tuple(elts=[number, t]):
+                self.bind(number, None)
+                self.over(t, arg)
+            case "reversed" | "list" | "tuple", ast.Call(args=[arg]), _:
+                self.over(target, arg)
+            case _:
+                self.bind(target, None, self.rows(node))
+
+    def rows(self, node: ast.expr) -> frozenset[str]:
+        """The parameters that the items of what a loop runs over may be views of."""
+        if self.python_call(node) in _OVER and isinstance(node, ast.Call):
+            return frozenset((NEW,)).union(*map(self.rows, node.args))
+        if isinstance(node, ast.Name):
+            self.is_tensor(node)
+        return self.root(node) | {NEW}
+
+    def python_call(self, node: ast.expr) -> str:
+        """The name of Python's own function that an expression calls."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id in self.local:
+            return ""
+        name = self.name_of(_lookup(self.source, node.func), node.func)
+        return name.removeprefix("builtins.") if name.startswith("builtins.") else ""
+
+    @staticmethod
+    def pairs(targets: list[ast.expr], values: list[ast.expr]) -> bool:
+        """Whether each of some targets takes what stands at its place."""
+        return len(targets) == len(values) and not any(isinstance(e, ast.Starred) for e in (*targets, *values))
 
     def join(self, other: dict[str, frozenset[str]]) -> None:
         for name, roots in other.items():
             self.roots[name] = self.roots.get(name, frozenset((NEW,))) | roots
 
-    def bind(self, target: ast.expr, value: ast.expr | None) -> None:
+    def bind(self, target: ast.expr, value: ast.expr | None, roots: frozenset[str] | None = None) -> None:
+        """roots: the parameters that the value may be, where no expression has it."""
+        if roots is None:
+            roots = self.root(value) if value is not None else frozenset((NEW,))
+        for t, v, found in [*self.parts(target, value, roots)]:
+            match t:
+                case ast.Name(id=name):
+                    self.tuples.pop(name, None)
+                    if isinstance(v, (ast.Tuple, ast.List)):
+                        self.tuples[name] = v
+                    self.roots[name] = found
+                case ast.Subscript():
+                    self.expr(t)
+                    self.stored |= self.writes(t, t)
+
+    def parts(
+        self, target: ast.expr, value: ast.expr | None, roots: frozenset[str]
+    ) -> Iterator[tuple[ast.expr, ast.expr | None, frozenset[str]]]:
+        """What an assignment binds, each with its value, where that is written out, and the parameters that it may be."""
         match target:
-            case ast.Name(id=name):
-                self.tuples.pop(name, None)
-                if isinstance(value, (ast.Tuple, ast.List)):
-                    self.tuples[name] = value
-                self.roots[name] = self.root(value) if value is not None else frozenset((NEW,))
-            case ast.Subscript():
-                self.expr(target)
-                self.stored |= self.writes(target, target)
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 values: list[ast.expr | None] = [None] * len(targets)
-                if isinstance(value, ast.Tuple) and len(value.elts) == len(targets):
+                if isinstance(value, ast.Tuple) and self.pairs(targets, value.elts):
                     values = [*value.elts]
-                shared = self.root(value) | {NEW} if value is not None else frozenset((NEW,))
-                roots = [self.root(v) if v is not None else shared for v in values]
-                for t, v, root in zip(targets, values, roots, strict=True):
-                    self.bind(t, v)
-                    if isinstance(t, ast.Name):
-                        self.roots[t.id] = root
+                for t, v in zip(targets, values, strict=True):
+                    yield from self.parts(t, v, self.root(v) if v is not None else roots | {NEW})
             case ast.Starred(value=inner):
-                self.bind(inner, None)
+                yield from self.parts(inner, None, roots | {NEW})
+            case _:
+                yield target, value, roots
 
     def returns(self, results: tuple[str | None, ...]) -> None:
         """Note the results of one of the function's returns: a parameter where all return it."""
@@ -373,7 +402,8 @@ class _Uses:
         """The parameters that an expression may be a view of."""
         match node:
             case ast.Name(id=name):
-                return self.roots.get(name, frozenset())
+                free = frozenset() if name in self.local else frozenset((name,))
+                return self.roots.get(name, free)
             case ast.Subscript(value=inner):
                 return self.root(inner) | {NEW}
             case ast.Attribute(value=inner, attr=attr) if attr in _VIEWS:
@@ -388,6 +418,12 @@ class _Uses:
                 return frozenset(r for item in items for r in self.root(item)) | {NEW}
             case ast.IfExp(body=a, orelse=b):
                 return self.root(a) | self.root(b)
+            case ast.ListComp(elt=item, generators=generators):
+                before = dict(self.roots)
+                for generator in generators:
+                    self.over(generator.target, generator.iter)
+                found, self.roots = self.root(item) | {NEW}, before
+                return found
         return frozenset((NEW,))
 
     def root_of_call(self, node: ast.Call) -> frozenset[str]:
@@ -398,9 +434,8 @@ class _Uses:
             uses, given = _uses(helper, self.calls), _given(helper, node)
             if uses.results is not None and len(uses.results) == 1 and uses.results[0] in given:
                 return self.root(given[uses.results[0]])
-            for name in uses.given_back:
-                if name in given:
-                    found |= self.root(given[name])
+            for _, value in self.seen_by(helper, given, uses.given_back):
+                found |= self.root(value)
         return found
 
     def mark(self, names: frozenset[str], kind: Kind) -> None:
@@ -491,16 +526,28 @@ class _Uses:
     def helper_call(self, helper: Source, node: ast.Call) -> None:
         uses = _uses(helper, self.calls)
         signature = _read(helper, uses)
-        for name, value in _given(helper, node).items():
+        given = _given(helper, node)
+        for name, value in given.items():
             kind = signature[name].kind
             if kind == "tensor":
                 self.is_tensor(value)
             elif kind == "int":
                 self.is_int(value)
-            if name in uses.stored:
-                self.stored |= self.writes(node, value, uses.places[name])
-            if name in uses.augmented:
-                self.augmented |= self.writes(node, value, uses.places[name])
+        for name, value in self.seen_by(helper, given, uses.stored):
+            self.stored |= self.writes(node, value, uses.places[name])
+        for name, value in self.seen_by(helper, given, uses.augmented):
+            self.augmented |= self.writes(node, value, uses.places[name])
+
+    def seen_by(self, helper: Source, given: dict[str, ast.expr], names: Iterable[str]) -> Iterator[tuple[str, ast.expr]]:
+        """What some names of a helper are here: arguments of a call of it, and what a function that is defined inside reads by
+        the names around it.
+        """
+        own = {p.arg for p in helper.parameters}
+        for name in names:
+            if name in given:
+                yield name, given[name]
+            elif name in self.roots and name not in own:
+                yield name, ast.Name(name, ast.Load())
 
 
 def _given(helper: Source, node: ast.Call) -> dict[str, ast.expr]:

@@ -203,7 +203,7 @@ def take(value: Tuple, items: tuple[Item, ...]) -> Value:
                 raise TypeMismatch("a slice of a tuple whose bounds are not constants", remedy="use numbers")
             ends.append(None if constant is None else int(constant))
         start, stop, step = ends
-        return Tuple(value.items[start:stop:step])
+        return replace(value, items=value.items[start:stop:step])
     index = item.constant if isinstance(item, Scalar) else None
     if not isinstance(index, int):
         raise TypeMismatch(

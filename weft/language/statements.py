@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 from weft.errors import TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
-from weft.language import precision, sequences, tensors
+from weft.language import precision, sequences, tensors, views
 from weft.language.arithmetic import as_type
 from weft.language.builder import Builder, Environment
 from weft.language.carried import Attempt, Head, nothing
@@ -174,16 +174,18 @@ class Executor:
         return value
 
     def _unpack(self, target: ast.expr, targets: list[ast.expr], value: Value) -> None:
+        starred = [k for k, t in enumerate(targets) if isinstance(t, ast.Starred)]
+        if isinstance(value, (View, Computed)) and value.dims and not starred:
+            value = Tuple(views.unpacked(self.builder, value, len(targets)))
         if not isinstance(value, Tuple):
-            error = TypeMismatch(f"{describe(value)} cannot be unpacked", remedy="unpack a tuple or a shape")
+            error = TypeMismatch(f"{describe(value)} cannot be unpacked", remedy="unpack a tuple or a shape, or use subscripts")
             raise self.evaluate.at(error, target)
         items = list(value.items)
-        starred = [k for k, t in enumerate(targets) if isinstance(t, ast.Starred)]
         if starred:
             k = starred[0]
             extra = len(items) - len(targets) + 1
             if extra >= 0:
-                items = [*items[:k], Tuple(tuple(items[k : k + extra])), *items[k + extra :]]
+                items = [*items[:k], Tuple(tuple(items[k : k + extra]), mutable=True), *items[k + extra :]]
         if len(items) != len(targets):
             wanted = f"{len(targets) - len(starred)}{' or more' if starred else ''}"
             raise self.evaluate.at(

@@ -358,7 +358,7 @@ def each(value: Value, change: Callable[[Value], Value]) -> Value:
     if unset is not None:
         return unset
     if isinstance(value, Tuple):
-        return Tuple(after)
+        return replace(value, items=after)
     return replace(value, defaults=tuple(zip((n for n, _ in value.defaults), after, strict=True)))
 
 

@@ -156,6 +156,12 @@ def _selected(b: Builder, arguments: Arguments, x: View | Computed, rank: int) -
     return _part(b, x, dim, arguments.need("index"))
 
 
+def unpacked(b: Builder, x: View | Computed, count: int) -> tuple[View | Computed, ...]:
+    """The parts of a tensor along its first dimension, which has as many as there are names."""
+    b.require_equal(x.dims[0], Const(count, INT64), "of the names and the tensor that is unpacked")
+    return tuple(_part(b, x, 0, number(k)) for k in range(count))
+
+
 def _unbound(b: Builder, arguments: Arguments, x: View | Computed, rank: int) -> Value:
     given = arguments.take("dim")
     dim = 0 if given is None else dimension(given, rank)

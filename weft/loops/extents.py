@@ -69,9 +69,13 @@ def expanded_index(found: tuple[Extent, ...], values: Iterable[Expr]) -> tuple[E
     return tuple(out)
 
 
-def extents(function: Function, loops: Iterable[For]) -> tuple[Extent, ...] | None:
-    """An extent of each of these nested loops, outermost first; None where it cannot be known before the run."""
-    reach = _Reach(function)
+def extents(function: Function, loops: Iterable[For], asked: list[Expr] | None = None) -> tuple[Extent, ...] | None:
+    """An extent of each of these nested loops, outermost first; None where it cannot be known before the run.
+
+    asked: takes the sizes that have to be above 0 for it, those of loops inside, whose elements show how far the others go.
+    Without it these show nothing.
+    """
+    reach = _Reach(function, asked)
     found = [reach.enter(loop) for loop in loops]
     known = tuple(e for e in found if e is not None)
     return known if len(known) == len(found) else None
@@ -114,6 +118,7 @@ class _Reach:
     """
 
     function: Function
+    asked: list[Expr] | None = None
     variables: dict[str, tuple[_Bound, _Bound]] = field(default_factory=dict)
     atoms: dict[str, Expr] = field(default_factory=dict)
 
@@ -272,7 +277,11 @@ class _Reach:
         """The least value and the end that the elements show which every iteration touches."""
         inside = bound_inside(loop)
         stored = {s.array for s in walk(loop.body) if isinstance(s, Store)}
-        for array, axis, subscript in _touches(loop):
+        for array, axis, subscript, counts in _touches(loop):
+            needed = [substitute(n, self.named) for n in counts]
+            if counts and (self.asked is None or any(has_load(n) or not free_names(n) <= self.fixed for n in needed)):
+                continue
+            before = low, stop
             index, wraps = counted_from_end(subscript)
             size = self.bound(self.function.array(array).shape[axis], True)
             if size is None:
@@ -292,49 +301,55 @@ class _Reach:
                 known = shift_ is not None and not free_names(shift_) & inside and not _loaded(shift_) & stored
                 if known and start is not None:
                     stop = self.eliminated(_plus(start, _plus(size, _times(least, -1))), True)
+            if self.asked is not None and (low, stop) != before:
+                self.asked.extend(n for n in needed if n not in self.asked)
             if low is not None and stop is not None:
                 break
         return low, stop
 
 
-def _touches(loop: For) -> list[tuple[str, int, Expr]]:
-    """(array, axis, index) of each subscript with the loop's variable that every iteration evaluates."""
-    out: list[tuple[str, int, Expr]] = []
+def _touches(loop: For) -> list[tuple[str, int, Expr, tuple[Expr, ...]]]:
+    """(array, axis, index, sizes) of each subscript with the loop's variable that every iteration evaluates where these sizes,
+    those of loops inside, are above 0.
+    """
+    out: list[tuple[str, int, Expr, tuple[Expr, ...]]] = []
     lets: dict[str, Expr] = {}
 
-    def subscript(array: str, index: tuple[Expr, ...]) -> None:
+    def subscript(array: str, index: tuple[Expr, ...], counts: tuple[Expr, ...]) -> None:
         named = (substitute(i, lets) for i in index)
-        out.extend((array, k, i) for k, i in enumerate(named) if loop.var in free_names(i))
+        out.extend((array, k, i, counts) for k, i in enumerate(named) if loop.var in free_names(i))
 
-    def visit(e: Expr) -> None:
+    def visit(e: Expr, counts: tuple[Expr, ...]) -> None:
         if isinstance(e, Load):
-            subscript(e.array, e.index)
+            subscript(e.array, e.index, counts)
         for operand in certain_operands(e):
-            visit(operand)
+            visit(operand, counts)
 
-    def statements(around: For) -> None:
+    def statements(around: For, counts: tuple[Expr, ...]) -> None:
         for stmt in around.body:
             if isinstance(stmt, Store):
-                subscript(stmt.array, stmt.index)
+                subscript(stmt.array, stmt.index, counts)
             for e in own_exprs(stmt):
-                visit(e)
+                visit(e, counts)
             if isinstance(stmt, Let) and stmt.value.type == INT64:
                 lets[stmt.name] = substitute(stmt.value, lets)
-            if isinstance(stmt, For) and _runs(stmt):
-                statements(stmt)
+            if isinstance(stmt, For):
+                size = _size(stmt)
+                if not isinstance(size, Const):
+                    statements(stmt, (*counts, size))
+                elif size.value > 0:
+                    statements(stmt, counts)
         for c in around.carries:
-            visit(c.next)
+            visit(c.next, counts)
 
-    statements(loop)
-    return sorted(out, key=lambda t: not isinstance(t[2], Ref))
+    statements(loop, ())
+    return sorted(out, key=lambda t: (len(t[3]), not isinstance(t[2], Ref)))
 
 
-def _runs(loop: For) -> bool:
-    """Whether a loop has an iteration whatever sizes are."""
-    match loop.start, loop.stop:
-        case Const(value=start), Const(value=stop):
-            return len(range(int(start), int(stop), loop.step)) > 0
-    return False
+def _size(loop: For) -> Expr:
+    """What is above 0 where a loop has an iteration."""
+    first, last = (loop.start, loop.stop) if loop.step > 0 else (loop.stop, loop.start)
+    return fold(Op("sub", (last, first), INT64))
 
 
 def _without(index: Expr, var: str) -> Expr | None:

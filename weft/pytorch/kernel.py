@@ -28,6 +28,7 @@ from weft.pytorch.quick import MISS, PLAIN, Ways, eager, never
 from weft.pytorch.specialize import Specializable, Specializer
 from weft.pytorch.specs import TensorSpec
 from weft.pytorch.telling import Place, tell
+from weft.pytorch.traced import tag_caches
 from weft.pytorch.variants import Variant, function_of, is_complex, is_structured, is_tensor, read_structure, variant
 from weft.pytorch.watching import stale, watch
 from weft.pytorch.witness import Witness, witnesses
@@ -187,6 +188,7 @@ class Kernel:
         program = self.program
         if program.witnesses is None:
             program.witnesses = witnesses(program.captured)
+        tag_caches(program.identity)
         return program.operator.name
 
     _defined._dynamo_marked_constant = True  # type: ignore[attr-defined]  # torch.compile calls it and does not trace it

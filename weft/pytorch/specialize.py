@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from weft.compiler import Analysis, analyze
-from weft.language import ArgumentType, Capture, Signature, default_float
-from weft.loops.ir import Function, Tiles
+from weft.errors import UnsupportedSyntax
+from weft.language import ArgumentType, Capture, Signature, TensorType, default_float
+from weft.loops.ir import Function, Store, Tiles, walk
 from weft.loops.schedule import ORDINARY, Circumstances
 from weft.runtime import cache
 from weft.runtime.collection import uncollected
@@ -68,7 +69,7 @@ class Specializer:
         self._capture = capture
         self._tiles = tiles
         self._default = default_float()
-        self._names = tuple(p.name for p in signature.parameters)
+        self._signature = signature
         self._analyses: dict[Any, Analysis] = {}
 
     @property
@@ -80,7 +81,7 @@ class Specializer:
         from weft.language import parse
         from weft.loops.agree import agreeing
 
-        given = dict(zip(self._names, types, strict=True))
+        given = dict(zip(self._signature.names, types, strict=True))
         function = parse(self._capture.source, given, default=self._default, checked=checked)
         function = replace(function, tiles=self._tiles)
         return agreeing(function)[0] if agree else function
@@ -96,8 +97,25 @@ class Specializer:
         found = self._analyses.get(key)
         if found is None:
             make = functools.partial(self.function, types, False, circumstances.checked)
-            found = self._analyses[key] = recalled(self.identity, types, agree, make, circumstances)
+            found = recalled(self.identity, types, agree, make, circumstances)
+            _refuse_untold(found.function, self._signature, types)
+            self._analyses[key] = found
         return found
+
+
+def _refuse_untold(function: Function, signature: Signature, types: tuple[ArgumentType, ...]) -> None:
+    """Raise UnsupportedSyntax where an argument is stored into and the signature, which autograd and torch.compile go by, does
+    not tell.
+    """
+    told = {*signature.written, *(t.same for t in types if isinstance(t, TensorType) and t.same is not None)}
+    arguments = {a.name for a in function.arrays if a.role == "inout"}
+    for stmt in walk(function.body):
+        if isinstance(stmt, Store) and stmt.array in arguments - told:
+            raise UnsupportedSyntax(
+                f"a store into {stmt.array} by a name that does not tell so before types are known",
+                location=stmt.location,
+                remedy=f"store into {stmt.array} itself, or into a view of it: t = {stmt.array}[i], then t[j] = ...",
+            )
 
 
 def recalled(

@@ -25,7 +25,7 @@ import torch
 from weft.errors import ShapeMismatch
 from weft.language import Signature
 from weft.language.text import function_of_text
-from weft.pytorch.call import COMPLEX, as_pairs
+from weft.pytorch.call import COMPLEX, as_pairs, plain
 from weft.pytorch.specs import TensorSpec, parse
 
 _USER = "as_written"  # what the user's function is called by the one that calls it
@@ -101,6 +101,7 @@ def variant(
         return own
 
     def spelled(hint: str, value: Any, kind: str | None) -> str:
+        value = _number(value)
         if is_complex(value):
             own = leaf(hint, "torch.Tensor", value.pairs() if isinstance(value, TensorSpec) else as_pairs(value))
             if isinstance(value, torch.Tensor):
@@ -135,6 +136,13 @@ def variant(
     named = ", ".join(f"{own}: {annotation}" for own, annotation, _ in leaves)
     text = f"def {name}({named}):\n    return {_USER}({', '.join(given)})\n"
     return Variant(text, tuple(value for _, _, value in leaves), tuple(complexes))
+
+
+def _number(value: Any) -> Any:
+    """Python's own number for one of numpy's, or of a class derived from Python's (IntEnum); anything else as it is."""
+    own = plain(value)
+    kind = next((k for k in (int, float) if isinstance(own, k) and type(own) not in (bool, k)), type(own))
+    return kind(own) if kind in (bool, int, float) else value  # PyTorch takes the real part of numpy's complex numbers
 
 
 def _bound(

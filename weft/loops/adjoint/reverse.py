@@ -18,10 +18,12 @@ from weft.loops.adjoint.values import elementwise
 from weft.loops.derivatives import contributions, is_unknown, keeps_zero, passed_through, taken
 from weft.loops.ir import (
     FALSE,
+    ONE,
     TRUE,
     Carry,
     Cast,
     Const,
+    Equality,
     Expr,
     For,
     Function,
@@ -66,9 +68,22 @@ class Reverse(Elements):
         for w in self.facts.wanted:
             if w in self.facts.function.results:
                 body += self._pass_through(w)
-        made = drop_dead(propagate(replace(self.frame.function, arrays=tuple(self.arrays), body=tuple(body))))
+        whole = replace(self.frame.function, arrays=tuple(self.arrays), body=tuple(body), equalities=self._equalities())
+        made = drop_dead(propagate(whole))
         self._check(made)
         return made
+
+    def _equalities(self) -> tuple[Equality, ...]:
+        """What the frame asks of sizes, and that those are above 0 without which no tape's size were known."""
+        sizes: dict[Expr, str] = {Ref(s.name, INT64): f"{s.array}.shape[{s.axis}]" for s in self.facts.function.sizes}
+        above = tuple(
+            Equality(
+                Op("min", (size, ONE), INT64), ONE,
+                f"the gradient knows how far this loop goes where {sizes.get(size, 'the one inside')} is above 0 alone", where,
+            )
+            for size, where in self.asked.items()
+        )  # fmt: skip
+        return (*self.frame.function.equalities, *above)
 
     def block(
         self,

@@ -53,6 +53,7 @@ class Values:
         self.sums: list[str] = []  # adjoints of arrays that start as zero and are added to alone
         self.handed: dict[str, str] = {}  # where something was handed to the elements that save a scalar, by their adjoint
         self.tapes: dict[str, tuple[str, tuple[For, ...]]] = {}
+        self.asked: dict[Expr, Location | None] = {}  # sizes above 0, without which no tape's size were known
         self.broken: dict[str, Lost] = {}
         self.temporary: set[str] = set()
         self.rounded: dict[str, ScalarType] = {}  # names that are bound to numbers of such a type, exactly
@@ -155,9 +156,13 @@ class Values:
     def _tape(self, name: str, type_: ScalarType, loops: tuple[For, ...]) -> str | None:
         """The array that saves a name in every iteration of the loops around it; None where their sizes are unknown."""
         if name not in self.tapes:
-            found = extents(self.facts.function, loops)
+            asked: list[Expr] = []
+            found = extents(self.facts.function, loops, asked)
             if found is None:
                 return None
+            if asked:
+                unbounded = next(f for k, f in enumerate(loops) if extents(self.facts.function, loops[: k + 1]) is None)
+                self.asked |= dict.fromkeys(asked, unbounded.location)
             tape = self.names.fresh(f"{name}_saved")
             self.arrays.append(replace(expanded(tape, type_, found), saves=True))
             self.tapes[name] = (tape, loops)
@@ -165,7 +170,7 @@ class Values:
 
     def _tape_index(self, name: str, scope: Scope) -> tuple[Expr, ...]:
         loops = self.tapes[name][1]
-        found = extents(self.facts.function, loops)
+        found = extents(self.facts.function, loops, [])
         assert found is not None
         return expanded_index(found, (scope.names[f.var] for f in loops))
 
@@ -177,7 +182,8 @@ class Values:
     def _saved_value(self, name: str, type_: ScalarType, scope: Scope) -> Expr:
         if name in self.tapes:
             return Load(self.tapes[name][0], self._tape_index(name, scope), type_)
-        unbounded = next(f for k, f in enumerate(scope.loops) if extents(self.facts.function, scope.loops[: k + 1]) is None)
+        loops = scope.loops
+        unbounded = next(f for k, f in enumerate(loops) if extents(self.facts.function, loops[: k + 1], []) is None)
         return self._lost(without_bound(self.facts.named.get(name, base_name(name)), unbounded), type_)
 
     def _before(self, loop: For, c: Carry, scope: Scope) -> Expr:

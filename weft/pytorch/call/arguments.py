@@ -49,6 +49,8 @@ def _argument_type(signature: Signature, name: str, kind: str, value: Any) -> Ar
         maker = "from_numpy" if type(value).__module__ == "numpy" else "tensor"
         numbers = type(value).__module__ in ("builtins", "numpy") and not isinstance(value, dict)
         remedy = f"pass a tensor, as torch.{maker}({name})" if numbers else "pass a tensor; of an object, the tensors it holds"
+        if isinstance(value, torch.fx.Proxy):
+            remedy = "use torch.export or torch.compile, which see what kernels do; torch.fx.symbolic_trace has no tensors"
         raise refuse(f"is {_described(value)}, and {use}", remedy)
     if isinstance(value, bool):
         return FLOAT64 if kind == "float" else INT64 if kind == "int" else BOOL
