@@ -228,12 +228,11 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             }
         };
         const auto multiply_scores = [&](const int32_t place) WEFT_INLINE {
-            const int32_t at = weft::uniform(place), near = weft::uniform(own_row), of = weft::uniform(rows % 2);
             weft::wgmma_fence(dot_3_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // attention.py:61: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_3_own, q_tile[of].matrix(near, g), k_tile[at].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(dot_3_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
             }
         };
         int32_t turn = first_turn;

@@ -229,21 +229,19 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             }
         };
         const auto multiply_scores = [&](const int32_t place) WEFT_INLINE {
-            const int32_t at = weft::uniform(place), near = weft::uniform(own_row), of = weft::uniform(rows % 2);
             weft::wgmma_fence(dot_6_own, d_2_part_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // attention.py:61: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_6_own, q_tile[of].matrix(near, g), k_tile[at].matrix(0, g), g > 0);
-                weft::wgmma<weft::bfloat16>(d_2_part_own, grad_out_tile[of].matrix(near, g), v_tile[at].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(dot_6_own, q_tile[rows % 2].matrix(own_row, g), k_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(d_2_part_own, grad_out_tile[rows % 2].matrix(own_row, g), v_tile[place].matrix(0, g), g > 0);
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
-            const int32_t at = weft::uniform(place);
             weft::wgmma_fence(d_q_part_own[0], weight_4_1_own);
             #pragma unroll
             for (int32_t g = 0; g < 96; g += 16) {
-                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_q_part_own[0], weight_4_1_own[g / 16], k_tile_2[at].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_q_part_own[0], weight_4_1_own[g / 16], k_tile_2[place].matrix(0, g), true);
             }
         };
         int32_t turn = first_turn;

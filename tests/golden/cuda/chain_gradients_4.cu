@@ -273,22 +273,20 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             }
         };
         const auto multiply_scores = [&](const int32_t place) WEFT_INLINE {
-            const int32_t at = weft::uniform(place), near = weft::uniform(own_row), of = weft::uniform(rows % 2);
             weft::wgmma_fence(dot_9_own, d_2_part_1_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
                 // attention.py:61: for d in range(width):
-                weft::wgmma<weft::bfloat16>(dot_9_own, k_tile[of].matrix(near, g), q_tile[at].matrix(0, g), g > 0);
-                weft::wgmma<weft::bfloat16>(d_2_part_1_own, v_tile[of].matrix(near, g), grad_out_tile[at].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(dot_9_own, k_tile[rows % 2].matrix(own_row, g), q_tile[place].matrix(0, g), g > 0);
+                weft::wgmma<weft::bfloat16>(d_2_part_1_own, v_tile[rows % 2].matrix(own_row, g), grad_out_tile[place].matrix(0, g), g > 0);
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
-            const int32_t at = weft::uniform(place);
             weft::wgmma_fence(d_v_part_own[0], d_k_part_own[0], weight_6_own, weight_2_1_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
-                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_v_part_own[0], weight_6_own[g / 16], grad_out_tile_2[at].matrix(0, g), true);
-                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_k_part_own[0], weight_2_1_own[g / 16], q_tile_2[at].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_v_part_own[0], weight_6_own[g / 16], grad_out_tile_2[place].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_k_part_own[0], weight_2_1_own[g / 16], q_tile_2[place].matrix(0, g), true);
             }
         };
         int32_t turn = first_turn;
