@@ -68,9 +68,8 @@ template <typename T, int rows, bool along_points, int count = 128 / sizeof(T)> 
 #endif
 };
 
-// Of four threads beside each other, the value of each for thread i becomes the i-th of that one.
-template <typename T> WEFT_FUNCTION void turn_quad(T (&own)[4]) {
-    const int q = threadIdx.x % 4;
+// Of four threads beside each other, of which this is number q, the value of each for thread i becomes the i-th of that one.
+template <typename T> WEFT_FUNCTION void turn_quad(T (&own)[4], int q) {
     // what belongs to the neighbours at distance 1, then at distance 2, changes places with theirs
 #pragma unroll
     for (int far = 1; far <= 2; far *= 2) {
@@ -97,7 +96,7 @@ template <typename T, int count> WEFT_FUNCTION void exchange_quads(T (&sums)[cou
             T own[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) own[i] = sums[first + 4 * i + v];
-            turn_quad(own);
+            turn_quad(own, threadIdx.x % 4);
 #pragma unroll
             for (int i = 0; i < 4; ++i) sums[first + 4 * i + v] = own[i];
         }
