@@ -2472,7 +2472,7 @@ extern "C" __global__ void pairs_of_bytes(const weft::boolean* x, const int32_t*
         for (int i = 0; i < 8; ++i) y[(row + 8 * u) * 32 + i / 2 * 8 + 2 * q + i % 2] = weft::element<bool>(runs[u], i);
     int32_t own[4];
     for (int i = 0; i < 4; ++i) own[i] = square[threadIdx.x * 4 + i];
-    weft::exchange_square(own);
+    weft::exchange_square(own, threadIdx.x % 4);
     const int first = weft::uniform(int32_t(threadIdx.x) / 32 * 4);
     for (int i = 0; i < 4; ++i) turned[(first + threadIdx.x) * 4 + i] = own[i];
 }

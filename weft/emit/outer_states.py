@@ -546,14 +546,14 @@ class OuterEntry(ValueBody):
         """The states that a launch before has joined, besides what is left of the first ones."""
         line = self.writer.line
         joined = f"{self.left_by('sums')} + int64_t(blockIdx.x){times} * {self.held}"
-        if self.begins_with_zeros:
-            line(f"states.find({joined});")
-            return
         line("float left = 1.0f;")
-        line(f"const float* const lefts = {self.left_by('left')} + (int64_t(blockIdx.x) - segment){times};")
-        line(f"for (int32_t n = 0; n < segment{times}; ++n) left *= lefts[n];")
+        if not self.begins_with_zeros:
+            line(f"const float* const lefts = {self.left_by('left')} + (int64_t(blockIdx.x) - segment){times};")
+            line(f"for (int32_t n = 0; n < segment{times}; ++n) left *= lefts[n];")
         self.initial()
-        line(f"states.follow({joined}, left);")
+        line("// one turn, of which ptxas does not know: else it has the rows' places in registers from here on, and spills")
+        line("#pragma unroll 1")
+        line(f"for (int32_t n = weft::opaque(1); n > 0; --n) states.follow({joined}, left);")
 
     def follow(self, times: str) -> None:
         """The states after what each block before has left."""
@@ -857,7 +857,7 @@ class OuterEntry(ValueBody):
             with self.writer.block("for (int32_t n = 0; n < 4; ++n)"):
                 given = ["chunk", "row + 8 * h", "lane + (r + n) * 8", "sums[r + n][2 * h]", "sums[r + n][2 * h + 1]"]
                 self.writer.wrapped(f"words[n] = pack_{name}(", given, ");")
-            line("weft::exchange_square(words);")
+            line("weft::exchange_square(words, thread % 4);")
             line(f"store_{name}(chunk, row + 8 * h, first_lane + (r + thread % 4) * 8, words);")
 
     def end(self, dependence: Dependence) -> None:

@@ -336,7 +336,11 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         weft::put(to, weft::Packet<uint32_t, 4>{words[0], words[1], words[2], words[3]});
     };
     int32_t from = first;
-    states.find(state_before_sums + int64_t(blockIdx.x) * 4096);
+    float left = 1.0f;
+    states.clear();
+    // one turn, of which ptxas does not know: else it has the rows' places in registers from here on, and spills
+    #pragma unroll 1
+    for (int32_t n = weft::opaque(1); n > 0; --n) states.follow(state_before_sums + int64_t(blockIdx.x) * 4096, left);
     if (!__syncthreads_and(weft::all_finite(states.state))) {
         // what is not finite is found again in order: not all that blocks have left may be in it
         from = 0;
@@ -379,7 +383,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
                             words[n] = pack_0_0(chunk, row + 8 * h, lane + (r + n) * 8, sums[r + n][2 * h],
                                     sums[r + n][2 * h + 1]);
                         }
-                        weft::exchange_square(words);
+                        weft::exchange_square(words, thread % 4);
                         store_0_0(chunk, row + 8 * h, first_lane + (r + thread % 4) * 8, words);
                     }
                 }

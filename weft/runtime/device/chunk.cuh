@@ -1149,7 +1149,7 @@ template <int rows, int width, int warps> struct OuterStates {
 // before: for each run of `pieces` of them, the states before it take the place of the first one's. Blocks after would each read all
 // of those before themselves.
 template <int pieces> WEFT_FUNCTION void join_states(float* sums, const float* left, int32_t held, int32_t blocks) {
-    constexpr int ahead = 8;  // on their way at once
+    constexpr int ahead = 32;  // on their way at once
     Packet<float, 4> state = {};
     for (int32_t first = 0; first < blocks; first += ahead) {
         Packet<float, 4> added[ahead];

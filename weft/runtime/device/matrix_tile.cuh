@@ -72,9 +72,8 @@ template <typename T, int rows, bool along_points, int count = 128 / sizeof(T)> 
 #endif
 };
 
-// A square that the four threads of a quad have a line of each: from here on they have a column of it.
-template <typename T> WEFT_FUNCTION void exchange_square(T (&own)[4]) {
-    const int q = threadIdx.x % 4;
+// A square of which each of the four threads of a quad, this one number q, has a line: from here on it has a column.
+template <typename T> WEFT_FUNCTION void exchange_square(T (&own)[4], int q) {
     // what belongs to the neighbours at distance 1, then at distance 2, changes places with theirs
 #pragma unroll
     for (int far = 1; far <= 2; far *= 2) {
@@ -101,7 +100,7 @@ template <typename T, int count> WEFT_FUNCTION void exchange_quads(T (&sums)[cou
             T own[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) own[i] = sums[first + 4 * i + v];
-            exchange_square(own);
+            exchange_square(own, threadIdx.x % 4);
 #pragma unroll
             for (int i = 0; i < 4; ++i) sums[first + 4 * i + v] = own[i];
         }
@@ -117,7 +116,7 @@ WEFT_FUNCTION void exchange_pairs(Run<boolean, 8>& first, Run<boolean, 8>& secon
         const uint32_t a = first.four[i / 2], b = second.four[i / 2];
         own[i] = i % 2 ? a >> 16 | (b & 0xffff0000u) : (a & 0xffffu) | b << 16;
     }
-    exchange_square(own);
+    exchange_square(own, threadIdx.x % 4);
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
         first.four[i / 2] = (own[i] & 0xffffu) | own[i + 1] << 16;
