@@ -75,7 +75,7 @@ _ROUNDED_ONCE = {"running"}  # a gradient near 0 is what multiply-adds leave
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] if n in _ALIKE else []) for n in FUNCTIONS])
 def test_functions_are_those_of_eager_mode(name: str, request: pytest.FixtureRequest) -> None:
     if name in _ROUNDED_ONCE:
-        request.getfixturevalue("optimised")
+        request.getfixturevalue("rounded_once")
     function, args = FUNCTIONS[name]
     backend = weft.Backend()
     _like_eager(function, torch.compile(function, backend=backend, fullgraph=True), *args)
