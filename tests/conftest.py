@@ -122,6 +122,12 @@ def quickly_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that tell whether multiply-adds round once, as they do where GCC optimises, or twice."""
+    monkeypatch.setattr(host.build, "__defaults__", (_with("-O1", "-fexpensive-optimizations"),))
+
+
+@pytest.fixture
 def optimised(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of kernels for the CPU as users have them."""
     monkeypatch.setattr(host.build, "__defaults__", (host.FLAGS,))

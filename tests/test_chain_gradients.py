@@ -374,8 +374,9 @@ def test_near_keys_and_the_logarithm_of_sums(forced: Callable[..., None]) -> Non
         close(ours, theirs)
 
 
-@pytest.mark.parametrize(("warpgroups", "turn"), [(1, 80), (2, 64)])
-@pytest.mark.parametrize("begins", [begins_of_documents, any_begins], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    ("warpgroups", "turn", "begins"), [(1, 80, begins_of_documents), (2, 64, any_begins)], ids=["documents", "any"]
+)
 def test_keys_of_documents(forced: Callable[..., None], warpgroups: int, turn: int, begins: Any) -> None:
     """What an infinity of another document's query hands back is none of a key's."""
     forced(warpgroups, turn)

@@ -175,6 +175,7 @@ SIGNED_ZEROS = re.compile(r"\b(frac|fix|sgn|sign|nan_to_num|neg|floor|ceil|trunc
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
+@pytest.mark.usefixtures("rounded_once")
 @pytest.mark.parametrize(
     "dtype",
     [d if d is not torch.float16 else pytest.param(d, marks=pytest.mark.long) for d in FLOATS],  # bfloat16 is computed as it is

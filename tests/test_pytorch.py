@@ -274,7 +274,7 @@ def test_threads_share_a_kernel() -> None:
 
 
 @pytest.mark.parametrize("name", LIBRARY)
-@pytest.mark.parametrize("shape", [(2, 5), (1, 1)])
+@pytest.mark.parametrize("shape", [(2, 5), pytest.param((1, 1), marks=pytest.mark.long)])
 def test_gradients_of_the_library(name: str, shape: tuple[int, int]) -> None:
     arguments = differentiable(name, shape)
     torch.autograd.gradcheck(LIBRARY[name], arguments)
@@ -296,7 +296,7 @@ def test_gradients_of_some_arguments(wanted: tuple[bool, bool]) -> None:
 
 
 @pytest.mark.parametrize("name", LIBRARY)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float32, marks=pytest.mark.long)])
 def test_gradients_in_other_dtypes(name: str, dtype: torch.dtype) -> None:
     arguments = [a.detach().to(dtype).requires_grad_() if isinstance(a, Tensor) else a for a in inputs(name, (4, 33))]
     wide = [a.detach().double().requires_grad_() if isinstance(a, Tensor) else a for a in arguments]

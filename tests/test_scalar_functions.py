@@ -19,6 +19,7 @@ import torch
 from weft.loops.operators import OPERATORS, POLYNOMIALS, ROUGH, SPECIAL_OF_ONE, Operator
 from weft.loops.types import BOOL, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8, ScalarType
 from weft.runtime import nvrtc
+from weft.runtime.include import resolve
 
 RUNTIME = Path(__file__).parent.parent / "weft" / "runtime"
 FLAGS = "-O3 -march=native -std=c++17 -fopenmp -fPIC -shared -fno-math-errno -fno-trapping-math -ffp-contract=fast"
@@ -259,8 +260,9 @@ def test_floats_round_to_nearest_even(library: ctypes.CDLL, half: str) -> None:
 # ---------------------------------------------------------------- the device
 
 
-# sm_86 has its own division of doubles, as others without many units for them
-@pytest.mark.parametrize("arch", ["sm_90a", pytest.param("sm_86", marks=pytest.mark.long)])
+# To PTX; sm_86 has its own division of doubles, as others without many units for them.
+@pytest.mark.parametrize("arch", ["compute_90a", *(pytest.param(a, marks=pytest.mark.long) for a in ("sm_90a", "sm_86"))])
 def test_nvrtc_compiles_every_function(arch: str) -> None:
     text = program().replace('extern "C" void', 'extern "C" __global__ void')
-    assert nvrtc.compile_cubin(text, arch, name="functions.cu").binary
+    with nvrtc._compiled(resolve(text, "functions.cu"), "functions.cu", (f"-arch={arch}", *nvrtc._OPTIONS)):
+        pass

@@ -19,7 +19,7 @@ from weft.errors import WeftError
 from weft.runtime import host
 
 POINTS, _FEW_POINTS = 40, 16  # calls of a program, and in the ordinary suite
-_PROGRAMS, _TOGETHER = 10, 10  # in the ordinary suite; of one translation unit
+_PROGRAMS, _TOGETHER = 6, 6  # in the ordinary suite; of one translation unit
 _FLAGS = tuple({"-O3": "-O0", "-ffp-contract=fast": "-ffp-contract=off"}.get(f, f) for f in host.FLAGS)
 _FAULTS = (IndexError, ZeroDivisionError, OverflowError, ValueError, RuntimeError)
 
