@@ -325,3 +325,23 @@ def test_what_reaches_a_value_follows_from_it() -> None:
     turning = Op("abs", (op("sub", var, 4),), INT64)
     assert course(turning, "i") is None and first_reaching(turning, "i", var, var, var) is None
     assert course(op("sub", 9, var), "i") == "down"
+
+
+def test_ranges_that_count_from_0_store_each_element_once() -> None:
+    """Subscripts that data decide may be below 0; of ranges that are looked at none is."""
+
+    @weft.kernel
+    def sums(x, starts):
+        rows, width = starts.shape[0] - 1, x.shape[1]
+        y = torch.empty(rows, width)
+        for s in range(rows):
+            for d in range(width):
+                total = 0.0
+                for i in range(starts[s], starts[s + 1]):
+                    total += x[i, d]
+                y[s, d] = total
+        return y
+
+    found = examined_gradient(sums, "float32[5000,64]", "int64[21]")
+    made = next(a for a in found.analysis.function.arrays if a.name == "grad_x")
+    assert made.fill is None and not any(isinstance(one.variant.plan, ThreadPlan) for one in found.launches()[:-1])

@@ -124,6 +124,18 @@ class _Whole:
         return made
 
 
+def _from_0(statements: tuple[Stmt, ...], var: Ref) -> tuple[Stmt, ...]:
+    """Statements for values of a variable that are not below 0."""
+    out: list[Stmt] = []
+    for stmt in statements:
+        match stmt:
+            case If(condition=Op(name="lt", args=(x, Const(value=0))), orelse=orelse, merges=()) if x == var:
+                out += _from_0(orelse, var)
+            case _:
+                out.append(map_statement(stmt, lambda e: not_below_0(e, var), lambda body: _from_0(body, var)))
+    return tuple(out)
+
+
 @dataclass(frozen=True)
 class _Ranged:
     """A loop whose bounds data decide for a row: these, free of names of the row's own; the loops around it, and its row's."""
@@ -139,6 +151,7 @@ class _Segmented:
 
     def __init__(self, function: Function, position: int, top: For, rows: For) -> None:
         self.function, self.position, self.top, self.rows = function, position, top, rows
+        self.as_written = top  # for where ranges meet, or are not inside
         self.names = Names.of(function)
         self.known = {s.name for s in function.sizes} | {s.name for s in function.scalars}
         self.stored = {s.array for s in walk((top,)) if isinstance(s, Store)}
@@ -171,6 +184,12 @@ class _Segmented:
         if self.outer is None or not self._find(self.rows.body, {}, (*self.outer, self.rows)) or len(self.ranged) != 1:
             return None
         (ranged,), outside = self.ranged, {f.var for f in self.outer}
+        (plain,) = _from_0((self.top,), Ref(ranged.loop.var, INT64))
+        if plain != self.top and isinstance(plain, For):  # ranges that begin below 0 set the flag
+            rows = next(s for s in walk((plain,)) if isinstance(s, For) and s.var == self.rows.var)
+            other = _Segmented(self.function, self.position, plain, rows)
+            other.as_written = self.top
+            return other.flat(known)
         limits = self._limits([ranged.loop])
         if not limits or (free_names(ranged.start) | free_names(ranged.stop)) & outside or not self._joins_alone(ranged.loop):
             return None
@@ -314,7 +333,7 @@ class _Segmented:
 
     def instead(self, arrays: tuple[Array, ...], made: tuple[Stmt, ...], flag: Array) -> Function:
         """The function with these statements instead of the loops, which come after them where the flag is set."""
-        again, _ = copied(self.top, self.names)
+        again, _ = copied(self.as_written, self.names)
         joined = at_one(again)  # elements that data choose: what is joined to them needs no order
         whole = joins_apart(replace(self.function, arrays=(*self.function.arrays, *arrays), body=(joined,)))
         rare = joined == again
