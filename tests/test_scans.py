@@ -339,6 +339,19 @@ def test_on_a_gpu_rows_of_many_turns(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+def test_on_a_gpu_rows_side_by_side_in_clusters(dtype: torch.dtype) -> None:
+    """Of numbers that are exact, forwards and in gradients."""
+    x, c, dy = (torch.randint(-1, 2, (1, 300_000, 65), device="cuda").to(dtype) for _ in range(3))
+    assert plan_of(time_major, *[f"{str(dtype).removeprefix('torch.')}[1,300000,65]"] * 2).cluster == 8
+    y = time_major(x.requires_grad_(), c.requires_grad_())
+    dx, dc = torch.autograd.grad(y, (x, c), dy)
+    with torch.no_grad():
+        assert torch.equal(y[:, 0], x[:, 0]) and torch.equal(y[:, 1:], c[:, 1:] * y[:, :-1] + x[:, 1:])
+        assert torch.equal(dx[:, :-1], c[:, 1:] * dx[:, 1:] + dy[:, :-1]) and torch.equal(dc[:, 1:], dx[:, 1:] * y[:, :-1])
+
+
+@pytest.mark.gpu
 def test_on_a_gpu_a_scan_in_place_is_repeated() -> None:
     x = torch.randn(5000, 40)
     want = x.clone()
