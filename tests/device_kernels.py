@@ -1965,6 +1965,45 @@ extern "C" __global__ void __launch_bounds__(96) cluster_told(const float* x, fl
     arch="sm_90a",
 )
 
+CLUSTER_AROUND = DeviceKernel(
+    "cluster_around",
+    """
+#include "weft/cluster.cuh"
+
+// What a value is added up to that goes round the blocks of a cluster three times, by one place of each.
+extern "C" __global__ void __launch_bounds__(32) cluster_around(const float* x, float* y) {
+    constexpr uint32_t blocks = 4, rounds = 3;
+    __shared__ float token;
+    __shared__ weft::Mbarrier met;
+    if (threadIdx.x == 0) {
+        met.init(1);
+        weft::fence_mbarrier_init();
+        met.arrive_expect(sizeof token);
+    }
+    weft::cluster_sync();
+    if (threadIdx.x == 0) {
+        const uint32_t rank = weft::cluster_rank(), next = (rank + 1) % blocks;
+        const float own = x[blockIdx.x];
+        if (rank == 0) weft::send_after(&token, own, met, next);
+        for (uint32_t round = 0; round < rounds; ++round) {
+            met.wait(round & 1);
+            const float sum = token + own;
+            if (round + 1 < rounds) met.arrive_expect(sizeof token);
+            if (round + 1 < rounds || rank > 0) weft::send_after(&token, sum, met, next);
+            else y[blockIdx.x / blocks] = sum;
+        }
+    }
+    weft::cluster_sync();
+}
+""",
+    lambda generator: (whole(generator, 2, 4),),
+    lambda x: (3 * x.sum(1, dtype=np.float32) + x[:, 0],),
+    grid=(8, 1, 1),
+    block=(32, 1, 1),
+    cluster=(4, 1, 1),
+    arch="sm_90a",
+)
+
 # ---------------------------------------------------------------- registers.cuh
 
 REGISTER_HANDOVER = DeviceKernel(
@@ -2542,6 +2581,7 @@ KERNELS: tuple[DeviceKernel, ...] = (
     CLUSTER_RING,
     CLUSTER_REDUCTION,
     CLUSTER_TOLD,
+    CLUSTER_AROUND,
     TWO_WORDS,
     REGISTER_HANDOVER,
     PIPELINED_SCALE,

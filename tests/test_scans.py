@@ -15,10 +15,12 @@ import weft
 from tests.examples import examples
 from tests.kernels_of_scans import CASES, HALF, in_place, linrec, time_major
 from weft.check import limits
-from weft.plan import facts, scan
+from weft.compiler import launches
+from weft.plan import facts, machine, scan
 from weft.plan.machine import Machine
 from weft.plan.scan import ScanPlan
 from weft.pytorch.inspection import examine
+from weft.pytorch.machines import machine_for
 
 Golden = Callable[[str, str], None]
 EVERY = [pytest.param(name, k, id=f"{name}-{k}") for name, (_, makes) in CASES.items() for k in range(len(makes))]
@@ -40,6 +42,23 @@ def few_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks have several turns in rows that are simulated in no time."""
     small = {name: replace(target, multiprocessors=3) for name, target in limits.TARGETS.items()}
     monkeypatch.setattr(limits, "TARGETS", small)
+
+
+@pytest.fixture(params=[2, 6])
+def clusters_of_two(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """One of them, or three."""
+    small = {name: replace(target, multiprocessors=request.param) for name, target in limits.TARGETS.items()}
+    monkeypatch.setattr(limits, "TARGETS", small)
+    monkeypatch.setattr(machine, "LARGEST_CLUSTER", 2)
+    monkeypatch.setattr(scan, "CLUSTERS_COST", 9.0)
+
+
+def checked_in_clusters(x: torch.Tensor, c: torch.Tensor, **given: Any) -> None:
+    found = examine(time_major, (x, c))
+    (launch,) = launches(found.analysis, 0, found.arrays, found.names, machine_for("sm_90a"))
+    assert isinstance(launch.variant.plan, ScanPlan) and launch.variant.plan.cluster == 2
+    report = time_major.check(x, c, **given)
+    assert report.ok and not report.findings, str(report)
 
 
 # ---------------------------------------------------------------- plans
@@ -64,6 +83,20 @@ def test_large_blocks_share_rows_where_they_have_less_to_tell_each_other() -> No
     assert (few.threads, few.wide, few.delayed) == (512, 16, True)
     several = plan_of(time_major, *["float32[1,131072,512]"] * 2)
     assert (several.threads, several.wide, several.delayed) == (256, 32, True)
+
+
+def test_blocks_that_share_rows_side_by_side_are_clusters() -> None:
+    """About as many blocks as run at once, by few clusters, where they would have much to tell each other."""
+    for spec in ("bfloat16[1,1048576,64]", "float32[1,1032444,65]"):
+        found = examine(time_major, [spec] * 2)
+        (launch,) = launches(found.analysis, 0, found.arrays, found.names, replace(Machine(), clusters=15))
+        plan = launch.variant.plan
+        assert isinstance(plan, ScanPlan) and (plan.cluster, launch.parts, launch.grid) == (8, 120, (120, 1, 1))
+        (launch,) = launches(found.analysis, 0, found.arrays, found.names, replace(Machine(), bulk=False))
+        assert isinstance(launch.variant.plan, ScanPlan) and launch.variant.plan.shared and launch.variant.plan.cluster == 1
+    for spec in ("bfloat16[8,8192,1024]", "bfloat16[1,131072,512]"):
+        assert plan_of(time_major, *[spec] * 2).cluster == 1
+    assert plan_of(linrec.kernel, *["float32[1,67108864]"] * 2).cluster == 1
 
 
 def test_rows_that_begin_anywhere_are_copied_too() -> None:
@@ -91,8 +124,8 @@ def test_points_are_one_run_where_a_block_has_all_rows() -> None:
 
 
 def test_blocks_have_as_many_rows_as_others() -> None:
-    """Of 65 channels, of which a block could have 32, each has 22."""
-    assert "d_wide" in time_major.source(*["float32[1,1032444,65]"] * 2, arch="sm_90a")
+    """Of 513 channels, of which a block could have 64, each has 57."""
+    assert "d_wide" in time_major.source(*["float32[2,65537,513]"] * 2, arch="sm_90a")
 
 
 def test_threads_without_a_row_go_along_where_rows_begin_anywhere() -> None:
@@ -120,8 +153,6 @@ def test_what_is_stored_comes_in_registers() -> None:
 
 
 def test_loops_of_a_step_do_not_tell_each_other() -> None:
-    from weft.compiler import launches
-
     found = examine(linrec.kernel, ["float32[1,67108864]"] * 2)
     (launch,) = launches(found.analysis, 0, found.arrays, found.names, Machine(bulk=False))
     assert isinstance(launch.variant.plan, ScanPlan) and launch.variant.plan.shared and not launch.variant.plan.stages
@@ -179,6 +210,12 @@ def test_nothing_is_found_where_points_are_one_run(monkeypatch: pytest.MonkeyPat
         assert report.ok and not report.findings, str(report)
 
 
+@pytest.mark.usefixtures("clusters_of_two")
+def test_nothing_is_found_in_clusters() -> None:
+    """Of turns enough that places are used again, and of rows for which one warp has too few lanes."""
+    checked_in_clusters(*(torch.randint(-1, 2, (1, 3000, 66)).to(HALF) for _ in range(2)), seeds=2)
+
+
 @pytest.mark.parametrize("arch, seeds", [("sm_80", 1), ("sm_90a", 3)])
 @pytest.mark.usefixtures("few_multiprocessors")
 def test_for_other_architectures_and_schedules(arch: str, seeds: int) -> None:
@@ -186,12 +223,8 @@ def test_for_other_architectures_and_schedules(arch: str, seeds: int) -> None:
     assert not kernel.check(*args, arch=arch, seeds=seeds).findings
 
 
-@pytest.mark.usefixtures("few_multiprocessors")
-@pytest.mark.parametrize("form", ["nan", "infinite", "overflow between", "overflow within"])
-@pytest.mark.parametrize("layout", ["one row", "side by side"])
-def test_states_as_in_order_where_composing_overflows(form: str, layout: str) -> None:
+def overflowing(n: int, form: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Coefficients whose product is infinite meet a state of 0; what is infinite or no number stays where it is."""
-    n = 30_000 if layout == "one row" else 700
     x, c = torch.zeros(n, 1), torch.full((n, 1), 1e30)
     if form == "overflow between":  # each tile can be composed, several of them cannot
         c[:] = 1.0
@@ -201,6 +234,25 @@ def test_states_as_in_order_where_composing_overflows(form: str, layout: str) ->
         x[n // 3] = float("nan") if form == "nan" else float("inf")
     if form == "overflow within":
         c[n // 2], x[n // 2 + 1], c[n // 2 + 2 :] = 0.0, 1.0, 0.5
+    return x, c
+
+
+FORMS = ("nan", "infinite", "overflow between", "overflow within")
+
+
+@pytest.mark.usefixtures("clusters_of_two")
+@pytest.mark.parametrize("form", FORMS[2:])
+def test_states_as_in_order_where_what_clusters_compose_overflows(form: str) -> None:
+    x, c = overflowing(6000, form)
+    checked_in_clusters(x.expand(6000, 5)[None].contiguous(), c.expand(6000, 5)[None].contiguous())
+
+
+@pytest.mark.usefixtures("few_multiprocessors")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("layout", ["one row", "side by side"])
+def test_states_as_in_order_where_composing_overflows(form: str, layout: str) -> None:
+    n = 30_000 if layout == "one row" else 700
+    x, c = overflowing(n, form)
     if layout == "one row":
         report = linrec.kernel.check(x.t().contiguous(), c.t().contiguous())
     else:
@@ -249,11 +301,12 @@ def test_numbers_of_points_that_are_values() -> None:
     [
         ("linrec", ("float32[1,67108864]",) * 2),
         ("time_major", ("float32[1,131072,512]",) * 2),
+        ("time_major_in_clusters", ("bfloat16[1,1048576,64]",) * 2),
         ("log_cumulative", ("float32[1,67108864]",)),
     ],
 )
 def test_the_text(name: str, specs: tuple[str, ...], golden: Golden) -> None:
-    golden(f"cuda/scans_{name}.cu", CASES[name][0].source(*specs, arch="sm_90a"))
+    golden(f"cuda/scans_{name}.cu", CASES[name.removesuffix("_in_clusters")][0].source(*specs, arch="sm_90a"))
 
 
 # ---------------------------------------------------------------- on a GPU
@@ -283,6 +336,19 @@ def test_on_a_gpu_rows_of_many_turns(shape: tuple[int, int]) -> None:
     x, c = torch.randn(shape, device="cuda"), torch.rand(shape, device="cuda")
     y = linrec(x, c).double()
     torch.testing.assert_close(y[:, 1:], y[:, :-1] * c[:, 1:] + x[:, 1:], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+def test_on_a_gpu_rows_side_by_side_in_clusters(dtype: torch.dtype) -> None:
+    """Of numbers that are exact, forwards and in gradients."""
+    x, c, dy = (torch.randint(-1, 2, (1, 300_000, 65), device="cuda").to(dtype) for _ in range(3))
+    assert plan_of(time_major, *[f"{str(dtype).removeprefix('torch.')}[1,300000,65]"] * 2).cluster == 8
+    y = time_major(x.requires_grad_(), c.requires_grad_())
+    dx, dc = torch.autograd.grad(y, (x, c), dy)
+    with torch.no_grad():
+        assert torch.equal(y[:, 0], x[:, 0]) and torch.equal(y[:, 1:], c[:, 1:] * y[:, :-1] + x[:, 1:])
+        assert torch.equal(dx[:, :-1], c[:, 1:] * dx[:, 1:] + dy[:, :-1]) and torch.equal(dc[:, 1:], dx[:, 1:] * y[:, :-1])
 
 
 @pytest.mark.gpu

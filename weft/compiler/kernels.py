@@ -65,7 +65,7 @@ from weft.plan.product_search import plan_products
 from weft.plan.quotients import Short, short_of_graph, short_of_statements
 from weft.plan.recurrence import RecurrenceExtents, RecurrencePlan, plan_recurrences, recurrence_memory
 from weft.plan.recurrence import shared_bytes as recurrence_bytes
-from weft.plan.scan import TURNS_TOLD, ScanPlan, plan_scan, ring_bytes
+from weft.plan.scan import TURNS_TOLD, ScanPlan, block_threads, plan_scan, ring_bytes
 from weft.plan.scan import told_words as told_words_of_scan
 from weft.plan.several import plan_several
 from weft.plan.state_scan import StateExtents, StatePlan, plan_states, shared_bytes, state_memory
@@ -535,10 +535,13 @@ def _launch_scan(
     partial = tuple((f"{s.names[0]}.told", INT64, words * told_words_of_scan(s)) for s in scans.scans) if plan.shared else ()
     grid = (min(_LARGEST_GRID, extents.blocks), extents.parts, 1)
     block = (plan.threads, plan.teams, 1)
+    if plan.cluster > 1:  # of blocks that share rows
+        grid, block = (extents.blocks * extents.parts, 1, 1), (block_threads(scans, plan), 1, 1)
     ring = ring_bytes(function, scans, plan, variant.facts)
     return Launch(
-        variant, entry, grid, block, partial=partial, parts=extents.parts, zero=plan.shared, together=plan.shared, shared=ring
-    )
+        variant, entry, grid, block, partial=partial, parts=extents.parts, zero=plan.shared, together=plan.shared, shared=ring,
+        cluster=plan.cluster,
+    )  # fmt: skip
 
 
 def _launch_states(

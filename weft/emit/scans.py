@@ -7,6 +7,7 @@ from weft.emit.names import Names, kernel_entry
 from weft.emit.rough import rough_scans
 from weft.emit.scans_along import ScansAlong
 from weft.emit.scans_beside import ScansBeside
+from weft.emit.scans_relayed import ScansRelayed
 from weft.emit.text import Writer
 from weft.emit.values import deciding
 from weft.graph.scans import Scanned
@@ -28,14 +29,15 @@ def emit(
     (launch,) = dependences([False], around)
     include(writer, (launch,))
     writer.line('#include "weft/memory.cuh"')
-    writer.line(f'#include "weft/{"chain" if plan.shared else "team"}.cuh"')
+    shares = "relay" if plan.cluster > 1 else "chain" if plan.shared else "team"
+    writer.line(f'#include "weft/{shares}.cuh"')
     if plan.stages:
         writer.line(f'#include "weft/{"packet" if plan.beside else "bulk"}.cuh"')
     writer.line()
-    kind = ScansBeside if plan.beside else ScansAlong
+    kind = ScansRelayed if plan.cluster > 1 else ScansBeside if plan.beside else ScansAlong
     taken = {kernel_entry(nest.name), "outside", "part", "parts", "row", "here", "v", "run", "step", "change", "keep"}
     taken |= {"tile", "tiles", "turn", "turns", "k", "stage", "arrived", "memory", "copy_tile", "first", "last", "whole"}
-    taken |= {"place", "beside", "rows_here", "bytes"}
+    taken |= {"place", "beside", "rows_here", "bytes", "group", "warp"}
     varies = deciding(scans.axes, scans.values)
     large = varies | {s.name for s in function.scalars}
     kind(

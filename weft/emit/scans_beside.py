@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from weft.emit.cpp_body import factor
 from weft.emit.expressions import SUM, memory_type, register_type
@@ -24,6 +24,7 @@ KEPT_PLACES = 22  # points of a tile whose places a thread has in registers from
 class ScansBeside(ScanBody):
     """Neighbouring threads have neighbouring rows; those below each other share them, each a run of points."""
 
+    group: ClassVar[str] = "blockIdx.x"  # of rows that a block has
     writes_of_points: tuple[Write, ...] = ()  # what is written at the points that are gone through
 
     def __post_init__(self) -> None:
@@ -49,7 +50,7 @@ class ScansBeside(ScanBody):
         if self.shares_rows():
             self.wide = self.fresh.fresh(f"{lane.name}_wide")
             line(f"const int32_t {self.wide} = int32_t(({count} + {tiles} - 1) / {tiles});  // blocks have about as many")
-        first = f"int64_t(blockIdx.x % {tiles}) * {self.wide}"
+        first = f"int64_t({self.group} % {tiles}) * {self.wide}"
         if plan.stages:
             line(f"const int64_t {self.stem(f'{lane.name}_block')} = {first};  // of the block's rows")
             first = self.stem(f"{lane.name}_block")
@@ -67,10 +68,10 @@ class ScansBeside(ScanBody):
         self.first = own if vector > 1 else ""
         if vector == 1 and not plain:  # in vectors rows start at 0
             line(f"const int64_t {self.declare(lane.name)} = {self.printer.index(lane.start, SUM)} + {own};")
-        self.places(axes[:-1], f"int64_t(blockIdx.x / {tiles})", counts)
+        self.places(axes[:-1], f"int64_t({self.group} / {tiles})", counts)
         self.all_rows = " * ".join(counts[a.name] for a in axes)
         self.place, self.lane_count = own, count
-        self.row = "{}" if len(axes) == 1 else f"int64_t(blockIdx.x / {tiles}) * {count} + {{}}"
+        self.row = "{}" if len(axes) == 1 else f"int64_t({self.group} / {tiles}) * {count} + {{}}"
         alone = vector == 1 and not plan.stages  # whose addresses are of one row
         self.hoist(self.everything(), [a for a in plan.rows if a != lane.name or alone])
         if side < plan.threads:
@@ -456,7 +457,7 @@ class ScansBeside(ScanBody):
     def begun_copies(self) -> None:
         loose = [read for read in self.of_ring() if self.laid(read).anywhere]
         if any(self.laid(read).size < WORD_BYTES or not read.always for read in loose):
-            self.writer.line("__syncthreads();  // what threads have brought themselves is there")
+            self.writer.line(f"{self.meet()}  // what threads have brought themselves is there")
 
     def before_copies(self) -> None:
         if any(self.in_bulk(self.laid(read)) for read in self.of_ring()):
@@ -663,7 +664,7 @@ class ScansBeside(ScanBody):
         if plan.shared:
             self.chain(scan, plan.side, plan.vector)
 
-    kept = ("composed",)
+    kept: ClassVar[tuple[str, ...]] = ("composed",)
 
     def declare_kept(self, s: Scan) -> None:
         self.declared(f"weft::Prefix<{self.algebra(s)}>", self.stem(f"{s.names[0]}_composed"))
@@ -684,9 +685,13 @@ class ScansBeside(ScanBody):
         scratch = f"{self.stem(f'{stem}_scratch')}[{self.turn}]" if plan.side < plan.threads else "nullptr"
         if not plan.delayed:
             line(f"weft::Prefix<{algebra}> {composed}{self.dimension()};")
-        line(f"weft::scan_down<{algebra}, {plan.side}, {plan.threads}, {self.backwards}>({own}, {composed}, {scratch});")
+        line(f"weft::scan_down<{self.down(algebra)}>({own}, {composed}, {scratch});")
         if plan.delayed:
             self.told(s, composed)
+
+    def down(self, *first: str) -> str:
+        """How threads lie one below the other, as parameters of a template."""
+        return ", ".join((*first, f"{self.plan.side}", f"{self.plan.threads}", self.backwards))
 
     def told(self, s: Scan, composed: str) -> None:
         """Tell the other blocks what the tile does."""
@@ -735,7 +740,7 @@ class ScansBeside(ScanBody):
             return
         line("// what overflows when points are composed is computed in their order")
         with self.writer.block(f"if (!weft::all_of_team<{plan.threads}>({finite}))"):
-            call = f"weft::down_in_turn<{plan.side}, {plan.threads}, {self.backwards}>"
+            call = f"weft::down_in_turn<{self.down()}>"
             with self.each_row():
                 for last, tile in zip(lasts, own_tiles, strict=True) if not plan.shared else ():
                     line(f"{last} = {tile};")

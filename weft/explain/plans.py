@@ -194,6 +194,8 @@ def _scanning(launch: Launch, plan: ScanPlan) -> list[str]:
         how = f"{plan.threads} threads{' a row' if plan.rows else ''}, side by side along {plan.lane}"
     whose = "a row" if plan.rows else "the points"
     shared = f"{_count(launch.parts, 'block')} share {whose}: all run at once, and tell each other what their tiles do"
+    if plan.cluster > 1:
+        shared += f", those of a cluster of {plan.cluster} among them; of each row one hears of other clusters for all of it"
     return [f"{rows}; {how}", f"tiles of {_count(plan.tile, 'point')}", *([shared] if plan.shared else [])]
 
 

@@ -56,8 +56,13 @@ MORE_POINTS = 32
 FEW_BELOW, FEW_BESIDE = 4, 64
 # Tiles that are in shared memory at a time, where each begins; bytes of it that a block has for other things.
 MOST_STAGES, SLOT_ALIGNMENT, OTHER_SHARED = 4, 128, 2 * 1024
-# Turns whose words blocks have at a time.
-TURNS_TOLD = 4
+# Turns whose words blocks have at a time; turns after which those of clusters have heard of others.
+TURNS_TOLD, CLUSTERS_LATE = 4, 2
+# Warps that take turns to pass on what clusters do to the same rows.
+IN_TURN = 2
+# The part of the blocks that could run at once that clusters have to have; of what others cost, what they may cost at the most,
+# since their tiles wait for what is passed on.
+FEWEST_NEAR, CLUSTERS_COST = 0.85, 0.87
 # Bytes of shared memory that its banks have side by side.
 WARP, BANKS_BYTES = 32, 128
 
@@ -70,10 +75,12 @@ class ScanPlan:
     other along the scanned axis (of a warp's lanes, side by side), or one after another where rows lie side by side.
     shared: blocks share a row, a tile each; all of them run at once. stages: so many tiles are on their way or there in shared
     memory, where reads of whole runs of memory bring them; 0: the next tile is on its way in registers. resident: blocks that
-    a multiprocessor has at a time, where that is planned. delayed: a block goes through a tile in the turn after the one in
-    which it has told what that does, since the others may be late. single: a row is one tile. lines: rows side by side that
+    a multiprocessor has at a time, where that is planned. late: a block goes through a tile so many turns after the one
+    in which it has told what that does, since the others may be late. single: a row is one tile. lines: rows side by side that
     begin anywhere lie in shared memory as far past a line as in memory; else as far past a packet. full: a block has all rows
-    that lie side by side, so that points which follow each other in memory are one run.
+    that lie side by side, so that points which follow each other in memory are one run. cluster: blocks that run together, of
+    which one hears of the others for all of them, and warps of each pass on what they hear; heard: clusters that a lane has;
+    in_turn: such warps that take turns.
     """
 
     rows: tuple[str, ...]
@@ -86,10 +93,18 @@ class ScanPlan:
     shared: bool = False
     stages: int = 0
     resident: int = 0
-    delayed: bool = False
+    late: int = 0
     single: bool = False
     lines: bool = False
     full: bool = False
+    cluster: int = 1
+    heard: int = 0
+    in_turn: int = 0
+
+    @property
+    def delayed(self) -> bool:
+        """Whether it does so in a later turn."""
+        return self.late > 0
 
     @property
     def beside(self) -> bool:
@@ -130,42 +145,78 @@ def plan_scan(
         return plan, Extents(rows, -(-groups // plan.teams), 1)
     states = all(len(s.names) == 1 or not overflows(s.algebra, s.types[0]) for s in scans.scans)
     states = states and not any(s.algebra in EXTREMA for s in scans.scans)
-    found = []
-    costs = []
-    for staying in FEW_BLOCKS:
-        few = _few(function, scans, plan, staying.threads, staying.resident)
+    relayed = plan.beside and states and not scans.folds and len(scans.levels) == 1
+    relayed = relayed and all(len(s.names) == 1 for s in scans.scans)
+
+    def stays(staying: Staying, clusters: Machine | None) -> tuple[float, ScanPlan, Extents]:
+        """What it costs, where rows lie side by side, and the plan of blocks that stay."""
+        few, cost = _few(function, scans, plan, staying.threads, staying.resident), 0.0
         blocks = machine.multiprocessors * staying.resident
         if plan.beside:
-            cost, few = _few_side(function, scans, facts, few, extents, blocks, states and not scans.folds, staying)
-            costs.append(cost)
+            cost, few = _few_side(function, scans, facts, few, extents, blocks, states and not scans.folds, staying, clusters)
         groups = _groups(few, extents)
         parts = min(blocks // groups, -(-length // few.tile), staying.threads) if groups and states and not scans.folds else 1
         parts = min(parts, leaning.shared_by(parts, parts))  # all of them run at once
+        cluster = 1
+        if clusters is not None:
+            cluster, parts = in_clusters(clusters, groups, parts)
+            few = replace(few, cluster=cluster, heard=clusters_heard(few.wide, cluster, parts), in_turn=IN_TURN)
         few = replace(few, shared=parts > 1)
         if few.beside and not few.shared and any(begins_anywhere(function, a, facts) for a in _swept(scans, few)):
             down = FEW_BELOW * -(-FEW_BESIDE // few.side)
             few = replace(few, threads=min(few.threads, few.side * down))
         if machine.bulk:
             few = _with_ring(function, scans, facts, few, machine.shared // few.resident - _other_shared(scans, few))
-        parts = max(1, min(parts, -(-length // few.tile)))
-        few = replace(few, shared=parts > 1, delayed=few.delayed and parts > 1, full=few.full and few.stages > 0)
-        found.append((groups * parts / blocks, few, Extents(rows, groups, parts)))
+        parts = max(1, min(parts, -(-length // few.tile) // cluster * cluster))
+        few = replace(few, shared=parts > 1, late=few.late if parts > 1 else 0, full=few.full and few.stages > 0)
+        return cost, few, Extents(rows, groups, parts)
+
+    found = [stays(staying, None) for staying in FEW_BLOCKS]
     if leaning.blocks is not None:
         return found[leaning.blocks][1:]
-    (used, large, own), (others, small, theirs) = found
+    (cost, large, own), (other_cost, small, theirs) = found
+    used, others = (e.blocks * e.parts / (machine.multiprocessors * p.resident) for _, p, e in found)
     # a block that waits for no other is best; of those that hear of others late, two do not wait at a time; but half as many
     # blocks have less to tell each other
     fewer = large.delayed and length >= FEWEST_TURNS * large.tile * own.parts
     if plan.beside and fewer:
-        fewer = costs[0] < costs[1]
+        fewer = cost < other_cost
     waits = large.shared and small.delayed and not fewer
-    return (small, theirs) if waits or used < others - SLACK else (large, own)
+    best = (small, theirs) if waits or used < others - SLACK else (large, own)
+    if best[0].shared and relayed and machine.cluster > 1:
+        near_cost, near, those = stays(FEW_BLOCKS[0], machine)
+        enough = those.blocks * those.parts >= FEWEST_NEAR * best[1].blocks * best[1].parts / best[0].resident
+        if near.delayed and enough and near_cost < CLUSTERS_COST * min(cost, other_cost):
+            return near, those
+    return best
 
 
 def _other_shared(scans: Scanned, plan: ScanPlan) -> int:
     """Bytes of shared memory that a block has beside its tiles: what its threads, and what others, tell each other."""
     places = plan.side * plan.vector * (plan.threads // max(WARP, plan.side)) if plan.beside else 0
+    if plan.cluster > 1:
+        relayed = plan.wide + plan.cluster + TURNS_TOLD * 2 * plan.wide
+        return OTHER_SHARED + sum((2 * places + relayed) * max(8, _value_bytes(s)) for s in scans.scans)
     return OTHER_SHARED + sum(4 * places * _value_bytes(s) for s in scans.scans)
+
+
+def whole_ring(function: Function, scans: Scanned, plan: ScanPlan, facts: Facts) -> bool:
+    """Whether all that is read at points comes to shared memory by itself."""
+    swept = {v for v in scans.values if isinstance(v, Read) and scans.along in v.axes}
+    return swept == set(ring_reads(function, scans, plan, facts))
+
+
+def in_clusters(machine: Machine, groups: int, most: int) -> tuple[int, int]:
+    """Of how many blocks clusters are that share rows, and how many blocks do so, of so many at the most. Of smaller clusters
+    there would be more, which pass on more rows each: those of 2 and of 5 blocks were slower than where all tell each other.
+    """
+    parts = min(machine.at_once // groups, most // machine.cluster) * machine.cluster
+    return (machine.cluster, parts) if parts else (1, 1)
+
+
+def clusters_heard(wide: int, cluster: int, parts: int) -> int:
+    """Clusters of which a lane hears, of the warp that passes on what they do to a share of the rows."""
+    return -(-parts // cluster // (WARP // min(WARP, power_of_two(-(-wide // cluster)))))
 
 
 def _value_bytes(scan: Scan) -> int:
@@ -180,12 +231,11 @@ def _with_ring(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan,
         each = sum(slot_bytes(function, scans, given, r, facts) for r in ring_reads(function, scans, given, facts))
         return min(MOST_STAGES, room // each) if each else 0
 
-    swept = [v for v in scans.values if isinstance(v, Read) and scans.along in v.axes]
-    whole = set(swept) == set(ring_reads(function, scans, plan, facts))
-    if plan.shared and whole and len(scans.levels) == 1:
+    if plan.shared and whole_ring(function, scans, plan, facts) and len(scans.levels) == 1:
+        late = CLUSTERS_LATE if plan.cluster > 1 else 1
         for runs in range(MORE_POINTS // plan.vector if plan.beside else plan.runs, 0, -1):
-            given = replace(plan, runs=runs, delayed=True)
-            if stages(given) > 2:
+            given = replace(plan, runs=runs, late=late)
+            if stages(given) >= late + 2:
                 return replace(given, stages=stages(given))
     for lines in (True, False) if plan.beside and not plan.shared else (False,):
         for runs in range(plan.runs, plan.runs // 2 if plan.beside else plan.runs - 1, -1):
@@ -261,6 +311,7 @@ def _few_side(
     blocks: int,
     shares: bool,
     staying: Staying,
+    clusters: Machine | None,
 ) -> tuple[float, ScanPlan]:
     """What it costs, and the plan with as many rows side by side as cost least: more of them are whole sectors where rows are
     not aligned, of fewer there is less that blocks tell each other, as fewer have the same ones.
@@ -270,7 +321,9 @@ def _few_side(
 
     def cost(given: ScanPlan) -> tuple[float, int]:
         groups = _groups(given, extents)
-        parts = max(1, min(blocks // groups, given.threads)) if shares and groups else 1
+        parts, cluster = max(1, min(blocks // groups, given.threads)) if shares and groups else 1, 1
+        if clusters is not None and groups:
+            cluster, parts = in_clusters(clusters, groups, parts)
         waves = -(-groups * parts // blocks)
         rows = extents[given.lane] / -(-extents[given.lane] // given.wide)  # of a block
         moved = 0.0
@@ -279,8 +332,8 @@ def _few_side(
             edges = SECTOR_BYTES - aligned if aligned < PACKET_BYTES and not given.full else 0
             moved += array.dtype.size * (line + edges + PIECE_COST) / line
         if parts > 1:
-            trips = -(-parts * given.side // (PARTS_ASKED * given.threads))
-            moved += parts * words / given.tile * TOLD_COST
+            trips = -(-parts * given.side // (PARTS_ASKED * given.threads)) if cluster == 1 else 1
+            moved += (parts if cluster == 1 else 2 + parts // cluster / cluster) * words / given.tile * TOLD_COST
             turns = max(1.0, extents[scans.along] / (given.tile * parts))
             moved *= (staying.waits + TRIP_COST * (trips - 1)) * (turns + staying.idle) / turns
         lanes = (rows + given.wide) / 2  # those without rows take part in turns
@@ -490,6 +543,16 @@ def _vector_of_rows(function: Function, scans: Scanned, facts: Facts, lane: str)
         return 1
     widest = max(1, ROWS_BYTES // min(function.array(a).dtype.size for a, _ in swept))
     return min(widest, *(facts.vector(a) for a, _ in swept))
+
+
+def block_threads(scans: Scanned, plan: ScanPlan) -> int:
+    """Threads of a block: those that have points, and where blocks are clusters, those that pass on what all do."""
+    return plan.threads * plan.teams + (WARP * passing_warps(plan) * len(scans.scans) if plan.cluster > 1 else 0)
+
+
+def passing_warps(plan: ScanPlan) -> int:
+    """Warps for each scan of a block that pass on what clusters do: a lane has a row, and several warps take turns."""
+    return plan.in_turn * -(-plan.wide // (plan.cluster * WARP))
 
 
 def told_words(scan: Scan) -> int:

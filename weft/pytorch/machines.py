@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from weft.check import limits
-from weft.plan.machine import Machine, machine_of
+from weft.plan.machine import LARGEST_CLUSTER, Machine, has_clusters, machine_of
 from weft.runtime import cuda
 
 
@@ -18,7 +18,8 @@ def machine_for(arch: str) -> Machine:
 def machine_on(device: torch.device) -> Machine:
     """A CUDA device of this process."""
     found = cuda.device_properties(index_of(device))
-    return machine_of(found.multiprocessors, found.shared_per_block_optin, found.bandwidth, found.arch)
+    clusters = cuda.clusters_at_once(index_of(device), LARGEST_CLUSTER) if has_clusters(found.arch) else None
+    return machine_of(found.multiprocessors, found.shared_per_block_optin, found.bandwidth, found.arch, clusters)
 
 
 def index_of(device: torch.device) -> int:

@@ -257,7 +257,7 @@ class KernelHandle:
         """How many blocks of so many threads and bytes of dynamic shared memory fit a multiprocessor at a time."""
         blocks = ctypes.c_int()
         with self.driver.on(self.device):
-            self._allow(shared_bytes)
+            self.allow(shared_bytes)
             self.driver.call(
                 "cuOccupancyMaxActiveBlocksPerMultiprocessor",
                 ctypes.byref(blocks),
@@ -286,7 +286,7 @@ class KernelHandle:
         if faults:
             raise LaunchError(f"{self.entry} cannot be launched so", evidence=faults, remedy="choose a smaller tile")
         with self.driver.on(self.device):
-            self._allow(shared_bytes)
+            self.allow(shared_bytes)
 
     def _cluster_faults(self, grid: Size3, cluster: Size3) -> list[str]:
         if cluster == (1, 1, 1):
@@ -302,7 +302,7 @@ class KernelHandle:
             faults.append(f"clusters need compute capability 9.0, and this device has {capability[0]}.{capability[1]}")
         return faults
 
-    def _allow(self, shared_bytes: int) -> None:
+    def allow(self, shared_bytes: int) -> None:
         # All there is rather than what is asked for: another launcher of this kernel may need more than this one.
         if shared_bytes + self.static_shared > _DEFAULT_SHARED:
             room = _properties(self.driver, self.device).shared_per_block_optin - self.static_shared
@@ -337,6 +337,24 @@ def load(binary: bytes, entry: str, device: int, driver: Driver | None = None) -
 
         facts = {name: attribute(number) for name, number in _FUNCTION.items()}
     return KernelHandle(driver, function.value or 0, entry, device, **facts)
+
+
+# A kernel that does nothing, of which a device is asked how many of its clusters fit.
+_NOTHING = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n\0"
+
+
+@functools.lru_cache(maxsize=64)
+def clusters_at_once(device: int, blocks: int) -> int:
+    """How many clusters of so many blocks a device has at once, each block with a multiprocessor for itself."""
+    driver, found = find_driver(), ctypes.c_int()
+    kernel, shared = load(_NOTHING, "nothing", device), device_properties(device).shared_per_block_optin
+    attribute = _Attribute(_CLUSTER_DIMENSION, (ctypes.c_uint * 16)(blocks, 1, 1))
+    config = _Config(blocks, 1, 1, 32, 1, 1, shared, None, ctypes.addressof(attribute), 1)
+    with driver.on(device):
+        kernel.allow(shared)
+        given = ctypes.c_void_p(kernel.function), ctypes.byref(config)
+        driver.call("cuOccupancyMaxActiveClusters", ctypes.byref(found), *given)
+    return found.value
 
 
 class Launcher:

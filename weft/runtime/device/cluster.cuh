@@ -65,4 +65,10 @@ template <typename T> WEFT_FUNCTION void send(T* destination, const T& value, Mb
     }
 }
 
+// The same where a place is used again: all that this thread, and those that it has met, have read comes before the value, which
+// depends on it, so that those who wait may have what was read there written anew.
+template <typename T> WEFT_FUNCTION void send_after(T* destination, const T& value, Mbarrier& barrier, uint32_t rank) {
+    send(destination, value, barrier, rank);
+}
+
 }  // namespace weft

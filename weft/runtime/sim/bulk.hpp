@@ -121,7 +121,7 @@ void weft_bulk_send(void* destination, const void* shared, uint32_t bytes, void*
     ++current->knowledge.clock;
 }
 
-void weft_send(void* destination, const void* value, uint32_t bytes, void* barrier, uint32_t rank) {
+void weft_send(void* destination, const void* value, uint32_t bytes, void* barrier, uint32_t rank, bool after) {
     const SiteId site = WEFT_HERE;
     const uintptr_t to = place_at(destination, rank, site), at = place_at(barrier, rank, site);
     Mbarrier& m = mbarrier(at, site, true);
@@ -131,6 +131,7 @@ void weft_send(void* destination, const void* value, uint32_t bytes, void* barri
     }
     if (!reach(Space::shared, to, bytes, true, 4, by(m.agent, m.phase + 1, site, false))) return;
     std::vector<char> sent(static_cast<const char*>(value), static_cast<const char*>(value) + bytes);
+    if (after) m.gathering.take(message_of(current->knowledge));
     deliver(bytes, at, site, [=] { std::memcpy(reinterpret_cast<void*>(to), sent.data(), bytes); });
     ++current->knowledge.clock;
 }

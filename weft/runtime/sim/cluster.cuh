@@ -26,7 +26,11 @@ WEFT_HOST_FUNCTION void bulk_send(T* destination, const T* source, uint32_t byte
 
 template <typename T> WEFT_HOST_FUNCTION void send(T* destination, const T& value, Mbarrier& barrier, uint32_t rank) {
     static_assert(sizeof(T) % 4 == 0);
-    weft_send(destination, &value, sizeof(T), &barrier, rank);
+    weft_send(destination, &value, sizeof(T), &barrier, rank, false);
+}
+template <typename T> WEFT_HOST_FUNCTION void send_after(T* destination, const T& value, Mbarrier& barrier, uint32_t rank) {
+    static_assert(sizeof(T) % 4 == 0);
+    weft_send(destination, &value, sizeof(T), &barrier, rank, true);
 }
 
 }  // namespace weft

@@ -78,7 +78,7 @@ void weft_mbarrier_wait(void* barrier, uint32_t parity);
 // peers: the blocks of the cluster that get it, by bit; 0 for this one alone.
 void weft_bulk_load(void* shared, const void* global, uint32_t bytes, void* barrier, uint32_t peers);
 void weft_bulk_store(void* global, const void* shared, uint32_t bytes);
-void weft_send(void* destination, const void* value, uint32_t bytes, void* barrier, uint32_t rank);  // places here
+void weft_send(void* destination, const void* value, uint32_t bytes, void* barrier, uint32_t rank, bool after);  // places here
 void weft_bulk_send(void* destination, const void* shared, uint32_t bytes, void* barrier, uint32_t rank);  // places here
 void weft_tensor_load(void* shared, const void* map, void* barrier, const int32_t* coordinates, uint32_t rank, uint32_t peers);
 void weft_tensor_store(const void* map, const void* shared, const int32_t* coordinates, uint32_t rank);
