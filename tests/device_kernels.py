@@ -521,7 +521,7 @@ extern "C" __global__ void packets_in_banks(const float* x, float* y) {
     __syncthreads();
     float own[16];
     weft::unpack(weft::fetch_packets<16>(tile, weft::packet_place<4>(4 * i) * 4), own);
-    for (int k = 0; k < 16; ++k) y[16 * i + k] = own[k];
+    for (int k = 0; k < 16; k += 4) weft::put_streaming(y + 16 * i + k, Packet{own[k], own[k + 1], own[k + 2], own[k + 3]});
 }
 """,
     lambda generator: (generator.standard_normal(512).astype(np.float32),),

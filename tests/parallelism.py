@@ -71,7 +71,7 @@ def _left(analysis: Analysis, given: dict[str, Any]) -> tuple[Unused, ...]:
     found: list[Unused] = []
     for k in range(len(analysis.schedule.nests)):
         for launch in launches(analysis, k, arrays, names):
-            found += unused(analysis, launch, names)
+            found += unused(launch, names)
     return tuple(found)
 
 

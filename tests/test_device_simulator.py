@@ -18,7 +18,7 @@ SHARED = {
     *("algebra.cuh", "algebra_of_one.cuh", "scalar.cuh", "special.cuh", "memory.cuh", "team.cuh", "cluster_team.cuh"),
     *("chain.cuh", "join.cuh", "sort.cuh", "turn.cuh", "latest.cuh", "complex.cuh", "row.cuh", "product.cuh"),
     *("matrix_tile.cuh", "airy.cuh", "incomplete_gamma.cuh", "fragment.cuh", "packet.cuh", "within.cuh", "bins.cuh"),
-    *("power.cuh", "bounds.cuh", "byte_tile.cuh", "block.cuh", "chunk.cuh", "across.cuh", "turns.cuh"),
+    *("power.cuh", "bounds.cuh", "byte_tile.cuh", "block.cuh", "chunk.cuh", "across.cuh", "turns.cuh", "relay.cuh"),
 }  # fmt: skip
 
 

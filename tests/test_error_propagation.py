@@ -95,7 +95,7 @@ def test_a_key_too_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def changed(*args: Any) -> str:
         text: str = emitted(*args)
-        wrong = text.replace("i + 1", "i + 2")
+        wrong = text.replace("int32_t(i) + 1", "int32_t(i) + 2")
         planted.append(wrong != text)
         return wrong
 

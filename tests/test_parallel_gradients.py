@@ -271,7 +271,7 @@ def test_bounds_tell_their_iterations() -> None:
     found = examined_gradient(sharpened, "float32[700,800]")
     assert len(found.launches()) == 1
     assert all(a.role != "local" for a in found.analysis.function.arrays)
-    assert not unused(found.analysis, found.launches()[0], found.names)  # each of the few is next to the element
+    assert not unused(found.launches()[0], found.names)  # each of the few is next to the element
 
 
 def test_few_iterations_reach_an_element_at_the_end_of_windows() -> None:

@@ -58,7 +58,7 @@ def totals(x):
 
 def left(kernel: Any, *args: Any) -> list[Unused]:
     found = examine(kernel, args)
-    return [u for launch in found.launches() for u in unused(found.analysis, launch, found.names)]
+    return [u for launch in found.launches() for u in unused(launch, found.names)]
 
 
 def test_what_is_inside_a_loop_in_order_is_left_in_order() -> None:

@@ -608,6 +608,7 @@ def test_a_fork_after_the_first_call(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import contextlib, os, shutil, signal, subprocess, sys, tempfile, threading, time, torch, weft
+import islpy  # which cannot be imported again where that was interrupted
 from unittest import mock
 from weft.runtime import host
 from weft.runtime.include import resolve

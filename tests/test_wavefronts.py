@@ -67,7 +67,7 @@ def test_explain_tells_the_skewing_and_the_dependences() -> None:
     examined = examine(warped, ("float32[64,1024,1024]",))
     text = str(warped.explain("float32[64,1024,1024]", detail=True))
     assert "skewed by (1, 1): point (i, j) happens at step i + j" in " ".join(text.split())
-    assert not [u for one in examined.launches() for u in unused(examined.analysis, one, examined.names)]
+    assert not [u for one in examined.launches() for u in unused(one, examined.names)]
 
 
 # ---------------------------------------------------------------- what their kernels compute

@@ -25,7 +25,21 @@ from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Map, Read, Write, mapped, mapped_write, names_of, starts_neutral, uses, uses_of_write
 from weft.loops.accesses import counted_from_end, not_below_0
 from weft.loops.algebra.table import EXTREMA
-from weft.loops.ir import Cast, Check, Const, Expr, Function, Load, Op, Ref, Stmt, free_names, trapping, walk_expr
+from weft.loops.ir import (
+    Cast,
+    Check,
+    Const,
+    Expr,
+    Function,
+    Load,
+    Op,
+    Ref,
+    Stmt,
+    free_names,
+    free_names_of,
+    trapping,
+    walk_expr,
+)
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT32, FLOATS8, INT64
 from weft.plan.arguments import Facts
@@ -401,7 +415,7 @@ class Entry(ValueBody):
         is a subscript of by itself: if not, points need not look.
         """
         known = self.known_inside
-        ragged = [] if self.plan.beside else [a for a in axes if self.ragged(a)]
+        ragged = [] if self.plan.beside else [a for a in axes if self.ragged(a) and not self.of_points(a, axes)]
         told = {a.name: self.told_by_bounds(work, Ref(a.name, INT64)) for a in ragged}
         if not any(told.values()):
             self.all_points(axes, work, across)
@@ -436,6 +450,11 @@ class Entry(ValueBody):
     def ragged(self, axis: Axis) -> bool:
         """Whether data decide the bounds of an axis."""
         return bool((free_names(axis.start) | free_names(axis.stop)) & self.made.keys())
+
+    def of_points(self, axis: Axis, axes: list[Axis]) -> bool:
+        """Whether the bounds of an axis are others for each point of axes around it."""
+        ends, own = (axis.start, axis.stop), {a.name for a in axes}
+        return not own.isdisjoint(free_names_of(ends)) or any(not own.isdisjoint(v.axes) for v in self.needed(ends))
 
     def told_by_bounds(self, work: Work, own: Ref) -> dict[tuple[str, int, Expr], str]:
         """The subscripts in a sweep that are its axis, or what that counts from the end where it is below 0, and that are

@@ -509,7 +509,7 @@ class OuterEntry(ValueBody):
             line(f"if (!({self.is_point}) || int32_t(lane) >= {self.here[side]}) return;")
             with self.placed("point", {side: "lane"}):
                 line(f"auto* const to = reinterpret_cast<uint32_t*>({self.address(w.array, w.index)});")
-                line("weft::put(to, weft::Packet<uint32_t, 4>{words[0], words[1], words[2], words[3]});")
+                line("weft::put_streaming(to, weft::Packet<uint32_t, 4>{words[0], words[1], words[2], words[3]});")
 
     def with_sum(self, fold: Fold, value: str, use: Callable[[], None], exprs: Sequence[Expr]) -> None:
         """What is done with the result of a fold, which has this value."""

@@ -333,7 +333,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) linear_attention(
         const int64_t e = lane;
         const int64_t t = point;
         auto* const to = reinterpret_cast<uint32_t*>(o_b_h + t * o_stride_2 + e);
-        weft::put(to, weft::Packet<uint32_t, 4>{words[0], words[1], words[2], words[3]});
+        weft::put_streaming(to, weft::Packet<uint32_t, 4>{words[0], words[1], words[2], words[3]});
     };
     int32_t from = first;
     float left = 1.0f;

@@ -411,6 +411,19 @@ template <typename T, int width> WEFT_FUNCTION void put(T* address, const Packet
     *reinterpret_cast<Packet<T, width>*>(address) = packet;
 }
 
+// The same for 16 bytes that no thread reads soon: the L2 cache gives them up first.
+template <typename T, int width> WEFT_FUNCTION void put_streaming(T* address, const Packet<T, width>& packet) {
+    static_assert(sizeof packet == 16, "one instruction a packet");
+#if WEFT_ON_DEVICE
+    const uint64_t place = detail::global_address(address);
+    const auto* const words = reinterpret_cast<const uint32_t*>(&packet);
+    asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};"
+                 : : "l"(place), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
+#else
+    put(address, packet);
+#endif
+}
+
 // The consecutive elements from `address` on = tile, rounded to the type in memory.
 template <int width, typename T, typename Value, int count>
 WEFT_FUNCTION void store(T* address, const Value (&tile)[count]) {
