@@ -1250,6 +1250,7 @@ def f(a, b, c, d):
         "def both(): return a[0], a[1]\n    p, q = both()\n    p[0] = q[1]",
         "y = b.clone()\n    def put(i): y[i, 0] = 1.0\n    y = a\n    put(0)",
         "for (i, p), q in zip(enumerate(a), reversed(b)): p[0] = q[0] + i",
+        "y = +a; y[0] = 1.0",
     ],
 )
 def test_written_by_other_names(body: str) -> None:

@@ -418,6 +418,8 @@ class _Uses:
                 return frozenset(r for item in items for r in self.root(item)) | {NEW}
             case ast.IfExp(body=a, orelse=b):
                 return self.root(a) | self.root(b)
+            case ast.UnaryOp(op=ast.UAdd(), operand=inner):
+                return self.root(inner)
             case ast.ListComp(elt=item, generators=generators):
                 before = dict(self.roots)
                 for generator in generators:
