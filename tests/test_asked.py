@@ -113,3 +113,24 @@ def test_an_iteration_that_may_fail_is_gone_through_by_all() -> None:
 
     shapes = ("float32[3000]", "int64[99]", "int64[99]", "float32[99]")
     assert not any(getattr(one.variant.plan, "tile", ()) for one in examine(through, shapes).launches())
+
+
+@weft.kernel
+def shorter(x, begins, ends, weight):
+    """Elements of short ints: places that are compared with them, or added to them, become such, and 130 is -126 then."""
+    n = x.shape[0]
+    y = torch.zeros_like(x)
+    for i in range(5, n):
+        total = 0.0
+        for r in range(begins.shape[0]):
+            if begins[r] <= i + 60 and ends[r] + i > begins[r]:
+                total = 0.5 * total + weight[r] * x[i]
+        y[i] = total
+    return y
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32], ids=str)
+def test_ints_that_become_shorter_may_begin_again(dtype: torch.dtype) -> None:
+    begins = torch.randint(90, 120, (90,), generator=torch.Generator().manual_seed(1)).to(dtype)
+    report = shorter.check(torch.randn(517), begins, begins.flip(0), torch.randn(90))
+    assert report.ok, report.text()

@@ -7,6 +7,7 @@ that of a row of its own, for all elements of the block at once; they go through
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import reduce
@@ -36,12 +37,14 @@ from weft.loops.ir import (
 )
 from weft.loops.schedule import Nest
 from weft.loops.simplify import fold
-from weft.loops.types import BOOL
+from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64
 from weft.plan.several import reads_what_it_stores
 
 # Iterations of a loop for which it pays to ask for a whole block, and elements for each multiprocessor, at the least.
 # Neighbours of a tile along memory.
 ROWS, ASKING, _ALONG = 64, 128, 32
+# Types whose arithmetic keeps the order: shorter ints begin again below 0 (or at it).
+_NUMBERS = (BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT64)
 _LONGEST = 100  # nodes of a condition whose names are written out
 
 
@@ -174,10 +177,29 @@ def _holds(e: Op, first: Mapping[str, Expr], last: Mapping[str, Expr]) -> Iterat
     ends = [_ends(a, first, last, first.keys()) for a in e.args]
     assert ends[0] is not None and ends[1] is not None
     (low, high), (other_low, other_high) = ends[0], ends[1]
+    wraps = [*_wraps(e, first, last)]
+
+    def unless_one_wraps(name: str, a: Expr, b: Expr) -> Expr:
+        return reduce(lambda a, b: Op("or", (a, b), BOOL), (Op(name, (a, b), BOOL), *wraps))
+
     if e.name in ("le", "lt", "eq"):
-        yield Op("le" if e.name == "eq" else e.name, (low, other_high), BOOL)
+        yield unless_one_wraps("le" if e.name == "eq" else e.name, low, other_high)
     if e.name in ("ge", "gt", "eq"):
-        yield Op("ge" if e.name == "eq" else e.name, (high, other_low), BOOL)
+        yield unless_one_wraps("ge" if e.name == "eq" else e.name, high, other_low)
+
+
+def _wraps(e: Expr, first: Mapping[str, Expr], last: Mapping[str, Expr]) -> Iterator[Expr]:
+    """Whether an end of what becomes a shorter int, as PyTorch compares ints with elements of int8, is no such int. Where both
+    ends are, all between them are.
+    """
+    for cast in (x for x in walk_expr(e) if isinstance(x, Cast) and _shortens(x) and free_names(x) & first.keys()):
+        ends = _ends(cast.value, first, last, first.keys())
+        assert ends is not None
+        yield from (Op("ne", (Cast(Cast(end, cast.type), INT64), end), BOOL) for end in ends)
+
+
+def _shortens(cast: Cast) -> bool:
+    return cast.value.type == INT64 and cast.type.category == "int" and cast.type != INT64
 
 
 def _ends(
@@ -191,16 +213,18 @@ def _ends(
     match e:
         case Ref(name=name):
             return first.get(name, e), last.get(name, e)
-        case Cast(value=value, type=type_) if value.type != BOOL and type_ != BOOL:
+        case Cast(value=value, type=type_) if value.type in _NUMBERS and (type_ in _NUMBERS or _shortens(e)):
             ends = _ends(value, first, last, axes)
             return None if ends is None else (Cast(ends[0], type_), Cast(ends[1], type_))
-        case Op(name="add" | "sub" | "min" | "max" as name, args=(a, b)):
+        case Op(name="add" | "sub" | "min" | "max" as name, args=(a, b)) if e.type in _NUMBERS:
             one, other = _ends(a, first, last, axes), _ends(b, first, last, axes)
             if one is None or other is None:
                 return None
             low, high = other if name != "sub" else other[::-1]
             return Op(name, (one[0], low), e.type), Op(name, (one[1], high), e.type)
-        case Op(name="mul", args=(Const() as factor, a)) | Op(name="mul", args=(a, Const() as factor)) if factor.value > 0:
+        case Op(name="mul", args=(Const() as factor, a)) | Op(name="mul", args=(a, Const() as factor)) if (
+            0 < factor.value < math.inf and e.type in _NUMBERS
+        ):
             ends = _ends(a, first, last, axes)
             return None if ends is None else (Op("mul", (ends[0], factor), e.type), Op("mul", (ends[1], factor), e.type))
     return None
