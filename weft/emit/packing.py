@@ -6,13 +6,15 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import SUM, memory_type, register_type
+from weft.emit.expressions import AND, SUM, memory_type, register_type
 from weft.emit.products import ProductEntry, Tile
 from weft.graph.tile import Axis, Read
+from weft.loops.ir import Expr
 from weft.plan.product import (
     PACK_BLOCK,
     RUN,
     TURNED,
+    asked_of,
     packed_points,
     packed_type,
     runs_along,
@@ -75,8 +77,9 @@ class PackEntry(ProductEntry):
             line(f"const int32_t first = place % packets * {packet};")
         read = widened_read(found, tile.operand)
         line(f"{register_type(tile.operand.value.type)} run[{packet}] = {{}};")
-        if read is not None and not runs_along(found, read, lane[-1], self.facts):
-            read = None  # that comes in packets
+        asked = asked_of(found, tile.operand)
+        if asked is not None or read is not None and not runs_along(found, read, lane[-1], self.facts):
+            read = None  # that comes in packets: memory of which nobody asks may be nobody's
         if len(lane) == 1 and read is not None and self.plan.window is None:
             self.names[lane[0]] = "first"
             self.run_of(tile, read, lane[0])
@@ -89,7 +92,7 @@ class PackEntry(ProductEntry):
                 with self.writer.block(f"if ({self.names[lane[-1]]} + {packet} <= {self.counts[lane[-1]]})"):
                     self.run_of(tile, read, lane[-1])
             with self.writer.block("else") if read is not None else nullcontext():
-                self.one_by_one(tile, axes, whole)
+                self.one_by_one(tile, axes, whole, asked)
         line(f"weft::store<{packet}>({self.packed[k]} + {to}, run);")
 
     def turned_operand(self, tile: Tile, k: int, read: Read) -> None:
@@ -145,12 +148,14 @@ class PackEntry(ProductEntry):
         fetched = f"weft::fetch_anywhere<{tile.staged.vector}>({self.address(read.array, read.index)}, {along})"
         self.writer.line(f"weft::unpack({fetched}, run);")
 
-    def one_by_one(self, tile: Tile, lane: list[Axis], whole: str) -> None:
-        """The elements of a packet: their coordinates are counted up."""
+    def one_by_one(self, tile: Tile, lane: list[Axis], whole: str, asked: Expr | None) -> None:
+        """The elements of a packet that are asked of: their coordinates are counted up."""
         line = self.writer.line
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t e = 0; e < {tile.staged.vector}; ++e)"):
-            with self.writer.block(f"if ({' && '.join([f'first + e < {whole}', *self.before_ends(a.name for a in lane)])})"):
+            conditions = [f"first + e < {whole}", *self.before_ends(a.name for a in lane)]
+            conditions += [] if asked is None else [self.printer.value(asked, AND)]
+            with self.writer.block(f"if ({' && '.join(conditions)})"):
                 self.compute(tile, {}, "run[e]")
             with ExitStack() as stack:
                 for n, axis in enumerate(reversed(lane)):

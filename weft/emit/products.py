@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from weft.emit.algebras import algebra_type, join
@@ -22,12 +22,22 @@ from weft.emit.values import ZERO, ValueBody, deciding
 from weft.graph.products import Operand, Products
 from weft.graph.sweeps import Sweep
 from weft.graph.tile import Fold, Map, Read, Write, names_of, starts_neutral, uses, uses_of_write
-from weft.loops.ir import Const, Expr, Function, Op, Ref, free_names_of, reachable
+from weft.loops.ir import Const, Expr, Function, Op, Ref, free_names, free_names_of, reachable
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
 from weft.plan.fold import PACKET_BYTES, WARP
 from weft.plan.merged import told_apart
-from weft.plan.product import LINE_PAD, RUN, WORD, ProductPlan, Staged, made_of, operand_reads, packed_type, result_reads
+from weft.plan.product import (
+    LINE_PAD,
+    RUN,
+    WORD,
+    ProductPlan,
+    Staged,
+    made_of,
+    operand_reads,
+    packed_type,
+    result_reads,
+)
 
 # Points that are folded for a result by itself whose loads are in flight.
 ENDING_UNROLL = 16
@@ -666,11 +676,13 @@ class ProductEntry(ValueBody):
         self.statements(tuple(self.let(v) for v in early))
         wanted = [v for v in wanted if v not in early]
         if vector == 1:
-            self.result(wanted, which)
-            for w in writes:
-                self.write(w)
-            for f in folds:
-                self.fold(f, f"{self.of_rows[f.results[0]]}[u]")
+            guard = None if folds else self.common_guard(writes)
+            with nullcontext() if guard is None else self.writer.block(f"if ({self.printer.value(guard)})"):
+                self.result(wanted, which)
+                for w in writes:
+                    self.write(w if guard is None else replace(w, guard=None))
+                for f in folds:
+                    self.fold(f, f"{self.of_rows[f.results[0]]}[u]")
             return
         stores = {}
         for w in writes:
@@ -692,6 +704,12 @@ class ProductEntry(ValueBody):
             for w, tile in stores.items():
                 width = min(vector, PACKET_BYTES // self.function.array(w.array).dtype.size)
                 line(f"weft::store<{width}>({self.address(w.array, w.index)}, {tile});")
+
+    def common_guard(self, writes: Sequence[Write]) -> Expr | None:
+        """What all writes are guarded by, where it is told of places alone: what only they need is not read elsewhere."""
+        made = {n for v in (*self.products.sweeps.values, *self.products.folds) for n in names_of(v)}
+        (guard, *others) = {w.guard for w in writes}
+        return None if others or guard is None or free_names(guard) & made else guard
 
     def result(self, values: list[Read | Map], column: str) -> None:
         """The values of one result: what folds start with, these, and the rest."""

@@ -6,15 +6,28 @@ While a tile of the operands is gone through, what the next one is made of is on
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from weft.emit.cpp_body import factor
-from weft.emit.expressions import memory_type, register_type
+from weft.emit.expressions import AND, memory_type, register_type
 from weft.emit.products import Fragment, ProductEntry, Tile
 from weft.graph.products import Operand
 from weft.graph.tile import Fold, Read, names_of
 from weft.loops.ir import Expr, free_names
-from weft.plan.product import ACROSS, DOWN, NEAREST, RUN, ProductPlan, Staged, made_of, operand_reads, packed_type, placed
+from weft.plan.product import (
+    ACROSS,
+    DOWN,
+    NEAREST,
+    RUN,
+    ProductPlan,
+    Staged,
+    asked_of,
+    made_of,
+    operand_reads,
+    packed_type,
+    placed,
+)
 
 # The place of a thread among those of its warp, as C++: of four below each other, and of eight beside each other.
 LANE_ROW = f"threadIdx.x % {NEAREST} + threadIdx.x % 32 / {NEAREST * ACROSS} * {NEAREST}"
@@ -219,7 +232,7 @@ class SquareEntry(ProductEntry):
 
     def fetch(self, tile: Tile) -> None:
         """Begin to read what a packet is made of."""
-        vector, line, lane = tile.staged.vector, self.writer.line, self.lane_of(tile)
+        vector, line = tile.staged.vector, self.writer.line
         for name in tile.reads.values():
             line(f"{name}{self.packet(tile)} = {{}};")
         with self.writer.block("if (here)"):
@@ -227,20 +240,58 @@ class SquareEntry(ProductEntry):
                 (there,), address = tile.reads.values(), self.packed_address(tile, tile.packed)
                 line(f"{there}{self.packet(tile)} = weft::fetch<{vector}, {vector}>({address});")
                 return
-            for read in self.fetched(tile):
-                self.writer.cite(read.location)
-                run = f"{tile.reads[read.name]}{self.packet(tile)}"
-                if vector > 1 and lane not in read.axes:
-                    same = f"for (int32_t v = 0; v < {vector}; ++v) {run}.set(v, {self.element(read.array, read.index)});"
-                    line("#pragma unroll")
-                    line(same)
-                elif not tile.staged.aligned:
-                    side = "points" if tile.staged.along_points else "rows" if tile.left else "columns"
-                    along = f"{self.names[lane]}, 0, {self.wholes[side]}"
-                    line(f"{run} = weft::fetch_anywhere<{vector}>({self.address(read.array, read.index)}, {along});")
-                else:
-                    width = self.width(read.array, vector)
-                    line(f"{run} = weft::fetch<{vector}, {width}>({self.address(read.array, read.index)});")
+            asked = asked_of(self.products, tile.operand)
+            if asked is None:
+                self.fetch_packet(tile)
+            elif vector == 1:
+                with self.writer.block(f"if ({self.printer.value(asked)})"):
+                    self.fetch_packet(tile)
+            else:
+                self.fetch_asked(tile, asked)
+
+    def fetch_packet(self, tile: Tile) -> None:
+        """Begin to read a packet of all that an operand is made of."""
+        vector, line, lane = tile.staged.vector, self.writer.line, self.lane_of(tile)
+        for read in self.fetched(tile):
+            self.writer.cite(read.location)
+            run = f"{tile.reads[read.name]}{self.packet(tile)}"
+            if vector > 1 and lane not in read.axes:
+                same = f"for (int32_t v = 0; v < {vector}; ++v) {run}.set(v, {self.element(read.array, read.index)});"
+                line("#pragma unroll")
+                line(same)
+            elif not tile.staged.aligned:
+                along = f"{self.names[lane]}, 0, {self.end_of(tile)}"
+                line(f"{run} = weft::fetch_anywhere<{vector}>({self.address(read.array, read.index)}, {along});")
+            else:
+                width = self.width(read.array, vector)
+                line(f"{run} = weft::fetch<{vector}, {width}>({self.address(read.array, read.index)});")
+
+    def fetch_asked(self, tile: Tile, asked: Expr) -> None:
+        """The same of a packet that is asked of in part: memory of which nobody asks may be nobody's."""
+        vector, lane, line = tile.staged.vector, self.lane_of(tile), self.writer.line
+        every, own, header = self.fresh.fresh("asked"), self.fresh.fresh(lane), f"for (int32_t v = 0; v < {vector}; ++v)"
+        first = f"const int64_t {own} = {self.names[lane]} + v;"
+        with self.spelled({lane: own}):
+            conditions = [self.printer.value(asked, AND)]
+        if tile.staged.aligned:
+            line(f"bool {every} = true;")
+            self.unrolled([header], first, f"{every} = {every} && {conditions[0]};")
+            with self.writer.block(f"if ({every})"):
+                self.fetch_packet(tile)
+        else:  # what is about it comes with a packet
+            conditions.insert(0, f"{own} < {self.end_of(tile)}")
+        with self.writer.block("else") if tile.staged.aligned else nullcontext(), self.unrolled_block([header]):
+            line(first)
+            line(f"if (!({' && '.join(conditions)})) continue;")
+            with self.spelled({lane: own}):
+                for read in self.fetched(tile):
+                    self.writer.cite(read.location)
+                    run = f"{tile.reads[read.name]}{self.packet(tile)}"
+                    line(f"{run}.set(v, {self.element(read.array, read.index)});")
+
+    def end_of(self, tile: Tile) -> str:
+        """Where the axis ends along which an operand is brought."""
+        return self.wholes["points" if tile.staged.along_points else "rows" if tile.left else "columns"]
 
     def put(self, tile: Tile) -> None:
         """A packet's values to shared memory."""

@@ -288,6 +288,8 @@ def turned_read(function: Function, plan: ProductPlan, found: Products, k: int, 
     """The read of the k-th operand, of bytes, which memory has side by side along the rows, and packets along the points."""
     if plan.engine == "fma" or plan.factors.size > 1 or plan.window is not None:
         return None
+    if asked_of(found, found.operands[k]) is not None:  # whole packets hold what nobody asks of
+        return None
     read = factor_read(function, plan.factors, found, found.operands[k])
     rows = found.rows if k < len(found.left) else found.columns
     if read is None or len(rows) > 1 or len(found.over) > 1 or found.sweeps.axes[found.over[0]].start != ZERO:
@@ -393,6 +395,20 @@ def streamed_read(found: Products, operand: Operand) -> Read | None:
 def operand_reads(found: Products, operand: Operand) -> tuple[Read | Map, ...]:
     """The values that an operand is made of, in order."""
     return made_of(found, (operand.value,))
+
+
+def asked_of(found: Products, operand: Operand) -> Expr | None:
+    """What all folds ask of a row and a point before they use what an operand has there, where that reads nothing."""
+    name, asking = operand.name, set[str]()
+    side = {o.name: o for o in (found.left if operand in found.left else found.right)}
+    for part in (p for f in found.folds for p in f.parts if name in free_names(p)):
+        match part:
+            case Op(name="where", args=(Ref(name=condition), _, other)) if condition in side and name not in free_names(other):
+                asking.add(condition)
+            case _:
+                return None
+    own = side[asking.pop()] if len(asking) == 1 else None
+    return None if own is None or own is operand or operand_reads(found, own) else own.value
 
 
 def arrays_of_operands(found: Products) -> frozenset[str]:
