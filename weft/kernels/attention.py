@@ -254,7 +254,7 @@ def attention(
 
     lead = (*query.shape[:-3], query.shape[-3] // group) if query.dim() > 2 else ()
     try:
-        leading = torch.broadcast_shapes(lead, key.shape[:-2], value.shape[:-2])  # type: ignore[no-untyped-call]
+        leading = _broadcast(query, lead, key.shape[:-2], value.shape[:-2])
     except RuntimeError:
         raise misfit() from None
     heads = [*leading[:-1], leading[-1] * group] if leading else []
@@ -346,6 +346,13 @@ def _check_dtypes(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor |
             f"attn_mask is {attn_mask.dtype}",
             remedy="pass a bool, which says what keys a query has, or floats, which are added to scores",
         )
+
+
+def _broadcast(tensor: Tensor, *shapes: Sequence[int]) -> torch.Size:
+    """`torch.broadcast_shapes` without what that imports, which takes a first call most of a second. tensor: where to ask."""
+    nothing = tensor.new_empty(())
+    found: list[Tensor] = torch.broadcast_tensors(*(nothing.expand(tuple(s)) for s in shapes))  # type: ignore[no-untyped-call]
+    return found[0].shape
 
 
 def _batched(tensor: Tensor, dimensions: int) -> Tensor:
