@@ -1,4 +1,4 @@
-"""Scans that need sums over the states of others: graphs that run one after another mean what the loops mean."""
+"""Nests that are several graphs: scans that need sums over the states of others, and scans whose points lie apart."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from torch import Tensor
 import weft
 from tests.gradients import examined_gradient
 from tests.graphs import built
+from weft.compiler import planning
 from weft.graph.alike import of_their_own
+from weft.graph.along import along_memory
 from weft.graph.interpret import interpret
 from weft.graph.passes import in_turn
 from weft.graph.stages import Stages, stages
 from weft.graph.tile import NotTiles, Scan, TileGraph, validate
 from weft.loops.interpret import _Machine
 from weft.loops.names import Names, names_bound_in
+from weft.plan.map import MapPlan
 from weft.plan.outer_states import OuterPlan
+from weft.plan.state_scan import StatePlan
 from weft.plan.threads import ThreadPlan
 from weft.pytorch.inspection import examine
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 
 @weft.kernel
@@ -73,6 +79,23 @@ def of_unit_length(q, k, v, decay):
     return out
 
 
+@weft.kernel
+def channels_last(u, rate, a, b, c):
+    """A selective scan whose points lie apart in memory: channels are along it."""
+    batch, length, width = u.shape
+    out = torch.empty_like(u)
+    for i in range(batch):
+        for d in range(width):
+            state = torch.zeros(a.shape[1], dtype=torch.float32, device=u.device)
+            for t in range(length):
+                total = 0.0
+                for n in range(a.shape[1]):
+                    state[n] = torch.exp(rate[i, t, d] * a[d, n]) * state[n] + rate[i, t, d] * b[i, t, n] * u[i, t, d]
+                    total += c[i, t, n] * state[n]
+                out[i, t, d] = total
+    return out
+
+
 def tokens(heads: int, length: int, width: int) -> tuple[Tensor, ...]:
     torch.manual_seed(0)
     q, k, v = (torch.randn(heads, length, width) for _ in range(3))
@@ -87,23 +110,30 @@ def spec(shape: tuple[int, ...], dtype: str = "float32") -> str:
     return f"{dtype}{list(shape)}".replace(" ", "")
 
 
-def staged(found: Any, graph: TileGraph, k: int) -> Stages:
+def in_graphs(make: Any, found: Any, graph: TileGraph, k: int) -> Stages:
     names = Names.of(found.function)
     names.taken |= names_bound_in(found.nests[k].body) | {a.var for a in found.nests[k].axes}
-    return stages(graph, found.function, names)
+    return make(graph, found.function, names)  # type: ignore[no-any-return]
 
 
-KERNELS: dict[str, tuple[Any, Any]] = {
-    "a matrix, its normaliser and the largest so far": (matrix_memory, lambda: (*tokens(2, 4, 3), *gates(2, 4))),
-    "what is taken, divided by its length": (of_unit_length, lambda: (*tokens(2, 4, 3), torch.rand(2))),
+def selective(batch: int, length: int, width: int, states: int) -> tuple[Tensor, ...]:
+    torch.manual_seed(0)
+    u, rate = torch.randn(batch, length, width), torch.rand(batch, length, width)
+    return u, rate, -torch.rand(width, states), *(torch.randn(batch, length, states) for _ in range(2))
+
+
+KERNELS: dict[str, tuple[Any, Any, Any]] = {
+    "a matrix, its normaliser and the largest so far": (matrix_memory, stages, lambda: (*tokens(2, 4, 3), *gates(2, 4))),
+    "what is taken, divided by its length": (of_unit_length, stages, lambda: (*tokens(2, 4, 3), torch.rand(2))),
+    "points that lie apart": (channels_last, along_memory, lambda: selective(2, 4, 3, 2)),
 }
 
 
 @pytest.mark.parametrize("as_loops", (False, True), ids=("graphs", "loops"))
 @pytest.mark.parametrize("backward", (False, True), ids=("forward", "backward"))
 @pytest.mark.parametrize("name", KERNELS)
-def test_stages_mean_what_the_loops_mean(name: str, backward: bool, as_loops: bool) -> None:
-    kernel, make = KERNELS[name]
+def test_graphs_one_after_another_mean_what_the_loops_mean(name: str, backward: bool, as_loops: bool) -> None:
+    kernel, way, make = KERNELS[name]
     args = [a.double() for a in make()]
     specs = [spec(tuple(a.shape), "float64") for a in args]
     found = (examined_gradient(kernel, *specs) if backward else examine(kernel, tuple(specs))).analysis.schedule
@@ -123,7 +153,7 @@ def test_stages_mean_what_the_loops_mean(name: str, backward: bool, as_loops: bo
             assert isinstance(graph, TileGraph)
             own = None
             if in_stages and any(isinstance(v, Scan) for v in graph.values):
-                own = staged(found, graph, k)
+                own = in_graphs(way, found, graph, k)
                 number += len(own.graphs)
             if own is None:
                 machine.run(nest.in_loops())
@@ -205,6 +235,15 @@ def in_steps(q: Tensor, k: Tensor, v: Tensor, *gates: Tensor) -> Tensor:
     return torch.stack(out, 1)
 
 
+def test_channels_are_turned_for_scans_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    big = ((8, 2048, 2048), (8, 2048, 2048), (2048, 16), (8, 2048, 16), (8, 2048, 16))
+    plans = [type(one.variant.plan) for one in examined_gradient(channels_last, *map(spec, big)).launches()]
+    assert plans.index(MapPlan) < plans.index(StatePlan) < len(plans) - 1 - plans[::-1].index(MapPlan)
+    monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
+    compared = channels_last.check(*selective(1, 37, 19, 3), gradients=True)
+    assert compared.ok, compared
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("width", (16, 64))
 @pytest.mark.parametrize("kernel", (matrix_memory, of_unit_length))
@@ -213,6 +252,23 @@ def test_a_memory_with_a_norm_on_a_gpu(kernel: Any, width: int) -> None:
     args = [a.cuda().requires_grad_() for a in (*tokens(2, 300, width), *own)]
     exact = [a.detach().double().requires_grad_() for a in args]
     out, want = kernel(*args), in_steps(*exact)
+    seed = torch.randn_like(out)
+    found, theirs = torch.autograd.grad(out, args, seed), torch.autograd.grad(want, exact, seed.double())
+    for got, expected in zip((out, *found), (want, *theirs), strict=True):
+        error = (got.double() - expected).abs().max() / expected.abs().max()
+        assert error < 2e-5, error
+
+
+@pytest.mark.gpu
+def test_turned_channels_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "WORTH_SECONDS", 0.0)
+    args = [a.cuda().requires_grad_() for a in selective(2, 300, 75, 5)]
+    u, rate, a, b, c = exact = [x.detach().double().requires_grad_() for x in args]
+    state, steps = u.new_zeros(2, 75, 5), []
+    for t in range(300):
+        state = torch.exp(rate[:, t, :, None] * a) * state + rate[:, t, :, None] * b[:, t, None] * u[:, t, :, None]
+        steps.append((state * c[:, t, None]).sum(-1))
+    out, want = channels_last(*args), torch.stack(steps, 1)
     seed = torch.randn_like(out)
     found, theirs = torch.autograd.grad(out, args, seed), torch.autograd.grad(want, exact, seed.double())
     for got, expected in zip((out, *found), (want, *theirs), strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from weft.compiler.analysis import Analysis, Lowered, lower_graph, lower_nest
 from weft.compiler.settled import asks_no_more, in_passes
@@ -15,6 +16,10 @@ from weft.loops.steps import Apart, Part, bare, expanded, one_after_another, tak
 from weft.loops.wavefronts import wavefront, wavefront_of
 from weft.plan.arguments import nest_arrays
 from weft.runtime import cache
+
+if TYPE_CHECKING:
+    from weft.graph.stages import Stages
+    from weft.graph.tile import TileGraph
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,16 @@ def staged(analysis: Analysis, nest: int) -> Repeated | None:
     """A nest whose scans need sums over the states of others, one after another; None where it has no such, or where one of
     the stages is nothing that threads share.
     """
-    return _kept("staged", analysis, nest, _in_stages)
+    from weft.graph.stages import stages
+
+    return _kept("staged", analysis, nest, lambda analysis, nest: _in_graphs(analysis, nest, stages))
+
+
+def turned(analysis: Analysis, nest: int) -> Repeated | None:
+    """A nest whose scans have points that lie apart, with what they read and write turned; None where it has no such."""
+    from weft.graph.along import along_memory
+
+    return _kept("turned", analysis, nest, lambda analysis, nest: _in_graphs(analysis, nest, along_memory))
 
 
 def reaching(analysis: Analysis, nest: int) -> Repeated | None:
@@ -174,11 +188,13 @@ def _in_passes(analysis: Analysis, nest: int) -> Apart | None:
     return one_after_another(function, own.name, found.nests, found.memory)
 
 
-def _in_stages(analysis: Analysis, nest: int) -> Repeated | None:
+def _in_graphs(
+    analysis: Analysis, nest: int, make: Callable[[TileGraph, Function, Names], Stages]
+) -> Repeated | None:
+    """A nest as graphs that are made of its own, one after another."""
     from weft.graph.build import build
     from weft.graph.needs import refuse_unused
     from weft.graph.passes import in_turn
-    from weft.graph.stages import stages
     from weft.graph.tile import NotTiles
 
     schedule, own = _lasting(analysis.schedule), analysis.schedule.nests[nest]
@@ -189,7 +205,7 @@ def _in_stages(analysis: Analysis, nest: int) -> Repeated | None:
     parts: list[tuple[Part, Analysis]] = []
     try:
         refuse_unused(function, own)
-        found = stages(build(schedule, own), function, names)
+        found = make(build(schedule, own), function, names)
         for k, graph in enumerate(found.graphs):
             lowered = lower_graph(graph, function)
             if lowered is None:
@@ -199,7 +215,7 @@ def _in_stages(analysis: Analysis, nest: int) -> Repeated | None:
             arrays = (*function.arrays, *found.memory, *made.memory)
             whole = replace(bare(function, body), name=graph.name, arrays=arrays)
             alone = Nest(graph.name, (), body, tuple((s.var, _verdict(s)) for s in walk(body) if isinstance(s, For)))
-            key = cache.key("stage", analysis.key, f"{nest} {k}") if analysis.key else ""
+            key = cache.key(graph.name, analysis.key, f"{nest} {k}") if analysis.key else ""
             whole = _with_roles(whole, analysis.function, found.memory)
             parts.append((Part(whole), Analysis(Schedule(whole, (alone,), ()), (), (lowered,), key=key)))
     except NotTiles:

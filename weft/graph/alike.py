@@ -23,6 +23,7 @@ from weft.graph.tile import (
     TileGraph,
     Value,
     Write,
+    all_uses,
     axes_of_name,
     mapped,
     mapped_write,
@@ -63,9 +64,10 @@ class _Alike:
         self.plain = self.made_of_reads()
         carried = [v for v in graph.values if not {*names_of(v)} & self.plain]
         for v in carried:
-            self.tie(names_of(v)[0], _all_uses(v))
             if isinstance(v, Moved):
                 self.tie_moved(v)
+            else:
+                self.tie(names_of(v)[0], all_uses(v))
         for k, w in enumerate(graph.writes):
             self.tie(f"{k}", uses_of_write(w))
         self.taken = names_in(graph)
@@ -100,7 +102,7 @@ class _Alike:
 
     def tie(self, user: str, exprs: Iterable[Expr]) -> None:
         """What expressions need has the axes of their user."""
-        for name in free_names_of(exprs) - self.plain:
+        for name in sorted(free_names_of(exprs) - self.plain):
             if name in self.graph.made:
                 value = self.graph.made[name]
                 for a in axes_of_name(value, name):
@@ -155,7 +157,7 @@ class _Alike:
 
     def expr(self, e: Expr, at: Mapping[str, str]) -> Expr:
         known: dict[str, Expr] = {a: Ref(b, INT64) for a, b in at.items()}
-        known |= {n: self.copy(n, at) for n in free_names(e) & self.plain}
+        known |= {n: self.copy(n, at) for n in sorted(free_names(e) & self.plain)}
         return substitute(e, known)
 
     def copy(self, name: str, at: Mapping[str, str]) -> Expr:
@@ -178,7 +180,3 @@ def _summed(value: Value) -> Value:
         case (Op(name="add", args=(Ref(name=name), part)),) if name in value.names and name not in free_names(part):
             return replace(value, algebra="sum", parts=(part,))
     return value
-
-
-def _all_uses(value: Value) -> tuple[Expr, ...]:
-    return (*uses(value), *(value.nexts if isinstance(value, Scan) else ())) if not isinstance(value, Moved) else ()

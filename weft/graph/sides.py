@@ -9,11 +9,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 
 from weft.graph.tidy import renewed
-from weft.graph.tile import Fold, Map, Read, TileGraph, Value, dependence, mapped, starts_neutral
-from weft.loops.ir import Expr, Op, Ref, substitute
-from weft.loops.simplify import mul
+from weft.graph.tile import (
+    Fold,
+    Map,
+    Read,
+    Scan,
+    TileGraph,
+    Value,
+    all_uses,
+    dependence,
+    mapped,
+    names_of,
+    starts_neutral,
+    uses_of_write,
+)
+from weft.loops.algebra.table import AFFINE
+from weft.loops.ir import Expr, Op, Ref, substitute, walk_expr
+from weft.loops.simplify import add, mul
 
 
 def of_one_side(graph: TileGraph) -> TileGraph:
@@ -52,9 +67,39 @@ def _written_out(graph: TileGraph) -> Iterator[Value]:
         yield mapped(v, lambda e: substitute(e, known)) if isinstance(v, Fold) else v
 
 
+def _terms(e: Expr) -> list[Expr]:
+    return [t for a in e.args for t in _terms(a)] if isinstance(e, Op) and e.name == "add" else [e]
+
+
 def _factors(e: Expr) -> Iterator[Expr]:
     if isinstance(e, Op) and e.name == "mul":
         for a in e.args:
             yield from _factors(a)
     else:
         yield e
+
+
+def with_decays(graph: TileGraph) -> TileGraph:
+    """The graph, in which sums of early and late states that are multiplied by what the states are multiplied by, too, are sums
+    of such products: the gradient of a decay's logarithm, of which no term lacks the decay of its own point.
+    """
+    decays = {v.parts[0] for v in graph.values if isinstance(v, Scan) and v.algebra == AFFINE}
+    if len(decays) != 1 or not isinstance(decay := decays.pop(), Ref):
+        return graph
+    meeting = {v.results[0]: v for v in graph.values if isinstance(v, Fold) and len(v.over) == 2 and _is_sum(v)}
+    depends = dependence(graph)
+    exprs = [e for v in graph.values for e in all_uses(v)] + [e for w in graph.writes for e in uses_of_write(w)]
+    used = Counter(e.name for top in exprs for e in walk_expr(top) if isinstance(e, Ref))
+    changed: dict[str, Value] = {}
+    for v in graph.values:
+        match v:
+            case Map(value=Op(name="mul", args=args)) if decay in args:
+                terms = _terms(args[args[0] == decay])
+                found = [meeting[e.name] for e in terms if isinstance(e, Ref) and e.name in meeting and used[e.name] == 1]
+                found = [f for f in found if depends.of((decay,)) <= {*f.axes}]
+                own = {f.results[0] for f in found}
+                if found:
+                    multiplied = (e if isinstance(e, Ref) and e.name in own else mul(e, decay) for e in terms)
+                    changed[v.name] = replace(v, value=reduce(add, multiplied))
+                    changed |= {f.results[0]: replace(f, parts=(mul(f.parts[0], decay),)) for f in found}
+    return renewed(replace(graph, values=tuple(changed.get(names_of(v)[0], v) for v in graph.values)))

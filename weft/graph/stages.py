@@ -15,10 +15,23 @@ from dataclasses import dataclass, field, replace
 
 from weft.graph.alike import of_their_own
 from weft.graph.needs import by_need
-from weft.graph.sides import of_one_side
+from weft.graph.sides import of_one_side, with_decays
 from weft.graph.steady import names_in, steady
 from weft.graph.tidy import renewed
-from weft.graph.tile import Fold, Map, NotTiles, Read, Scan, TileGraph, Value, Write, names_of, uses, uses_of_write
+from weft.graph.tile import (
+    Fold,
+    Map,
+    NotTiles,
+    Read,
+    Scan,
+    TileGraph,
+    Value,
+    Write,
+    all_uses,
+    names_of,
+    uses,
+    uses_of_write,
+)
 from weft.loops.extents import expanded, expanded_index, extents
 from weft.loops.ir import Array, Expr, Function, Load, Ref, free_names, free_names_of, reachable
 from weft.loops.names import Names
@@ -39,7 +52,7 @@ def stages(graph: TileGraph, function: Function, names: Names) -> Stages:
     """A graph that is of a nest of the function, in stages. names: those that are taken there. Raises NotTiles where it is one,
     or has others than reads that are inside everywhere, maps, sums and scans.
     """
-    graph = of_one_side(steady(by_need(of_their_own(graph)), every=True))
+    graph = with_decays(of_one_side(steady(by_need(of_their_own(graph)), every=True)))
     names.taken |= names_in(graph).taken
     if graph.copied or any(w.join or w.checked for w in graph.writes):
         raise NotTiles("it joins values to an array, or reads what it has written")
@@ -95,7 +108,7 @@ class _Stages:
         if not any(isinstance(v, Scan) for v in graph.values):
             raise NotTiles("nothing is scanned")
         self.gone: dict[str, _Gone] = {n: v for v in graph.values if isinstance(v, Fold | Scan) for n in names_of(v)}
-        self.needs = {names_of(v)[0]: self.needed(_all_uses(v)) - {*names_of(v)} for v in self.carried()}
+        self.needs = {names_of(v)[0]: self.needed(all_uses(v)) - {*names_of(v)} for v in self.carried()}
         # states that are more than all that is read or written
         self.again = {n for v in self.carried() if isinstance(v, Scan) and not self.is_small(v) for n in names_of(v)}
         self.levels: dict[str, int] = {}
@@ -218,7 +231,7 @@ class _Stages:
         there = {n for v in values for n in names_of(v)} | {a.name for a in self.graph.axes}
         known = self.graph.made.keys()
         while True:  # what is made of other stages' states goes, unless something needs it
-            lost = [v for v in values if free_names_of(_all_uses(v)) & known - there]
+            lost = [v for v in values if free_names_of(all_uses(v)) & known - there]
             if not lost:
                 break
             there -= {n for v in lost for n in names_of(v)}
@@ -242,7 +255,3 @@ class _Stages:
         array = expanded(self.names.fresh(name), type_, reach)
         memory.append(array)
         return Load(array.name, expanded_index(reach, [Ref(a, INT64) for a in axes]), type_)
-
-
-def _all_uses(value: Value) -> tuple[Expr, ...]:
-    return (*uses(value), *(value.nexts if isinstance(value, Scan) else ()))
