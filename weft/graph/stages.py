@@ -28,13 +28,15 @@ from weft.graph.tile import (
     Value,
     Write,
     all_uses,
+    axes_of_name,
     names_of,
     uses,
     uses_of_write,
 )
 from weft.loops.extents import expanded, expanded_index, extents
-from weft.loops.ir import Array, Expr, Function, Load, Ref, free_names, free_names_of, reachable
+from weft.loops.ir import Array, Expr, Function, Load, Op, Ref, free_names, free_names_of, reachable, walk_expr
 from weft.loops.names import Names
+from weft.loops.operators import COSTLY
 from weft.loops.types import INT64, ScalarType
 
 
@@ -63,7 +65,7 @@ def stages(graph: TileGraph, function: Function, names: Names) -> Stages:
 
 
 # What goes through all of its points before another one begins.
-_Gone = Fold | Scan
+_Gone = Fold | Scan | Map
 
 
 @dataclass
@@ -75,26 +77,27 @@ class _Stage:
     level: int
     folds: list[Fold] = field(default_factory=list)
     scans: list[Scan] = field(default_factory=list)
+    maps: list[Map] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
 
     @property
     def carried(self) -> tuple[_Gone, ...]:
-        return (*self.folds, *self.scans)
+        return (*self.folds, *self.scans, *self.maps)
 
     @property
     def names(self) -> set[str]:
-        """The names of what is folded and scanned here."""
+        """The names of what is found here."""
         return {n for v in self.carried for n in names_of(v)}
 
     @property
     def rows(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The axes that what is folded has, and those that it is folded over: the same of all, where nothing is scanned."""
-        return self.carried[0].axes, self.carried[0].over
+        return _rows(self.carried[0])
 
     @property
     def size(self) -> int:
         """The most axes that something in it has."""
-        return max((len(v.axes) + len(v.over) for v in self.carried), default=0)
+        return max((sum(map(len, _rows(v))) for v in self.carried), default=0)
 
 
 @dataclass
@@ -108,6 +111,7 @@ class _Stages:
         if not any(isinstance(v, Scan) for v in graph.values):
             raise NotTiles("nothing is scanned")
         self.gone: dict[str, _Gone] = {n: v for v in graph.values if isinstance(v, Fold | Scan) for n in names_of(v)}
+        self.gone |= {v.name: v for v in self.costly()}
         self.needs = {names_of(v)[0]: self.needed(all_uses(v)) - {*names_of(v)} for v in self.carried()}
         # states that are more than all that is read or written
         self.again = {n for v in self.carried() if isinstance(v, Scan) and not self.is_small(v) for n in names_of(v)}
@@ -117,18 +121,25 @@ class _Stages:
         stages = self.gathered()
         for w in graph.writes:
             self.put(w, stages)
-        stages = [s for s in stages if s.folds or s.writes or self.left_by(s)]
+        stages = [s for s in stages if s.writes or self.left_by(s)]
         return self.through_memory(stages)
 
     def carried(self) -> Iterator[_Gone]:
-        return (v for v in self.graph.values if isinstance(v, Fold | Scan))
+        return (v for v in self.graph.values if isinstance(v, Fold | Scan | Map) and names_of(v)[0] in self.gone)
+
+    def costly(self) -> list[Map]:
+        """What costs much and is the same for all that folds go over, made of what is gone: it is found once for each point."""
+        folded = {a for v in self.graph.values if isinstance(v, Fold) for a in v.over}
+        maps = [v for v in self.graph.values if isinstance(v, Map) and self.needed((v.value,))]
+        ops = {v.name: {e.name for e in walk_expr(v.value) if isinstance(e, Op)} for v in maps}
+        return [v for v in maps if not folded & {*v.axes} and ops[v.name] & COSTLY]
 
     def needed(self, exprs: Iterable[Expr]) -> set[str]:
         """The folds and scans whose names expressions need, through reads and maps."""
 
         def after(name: str) -> Iterable[str]:
             value = self.graph.made.get(name)
-            return free_names_of(uses(value)) if isinstance(value, Read | Map) else ()
+            return free_names_of(uses(value)) if isinstance(value, Read | Map) and name not in self.gone else ()
 
         return {n for n in reachable(free_names_of(exprs), after) if n in self.gone}
 
@@ -140,7 +151,7 @@ class _Stages:
             found = 0
             for n in self.needs[own]:
                 other = self.gone[n]
-                waits = isinstance(value, Scan) or isinstance(other, Fold) or n not in self.again
+                waits = isinstance(other, Fold) or n not in self.again
                 found = max(found, self.level(other, (*around, own)) + waits)
             self.levels[own] = found
         return self.levels[own]
@@ -157,22 +168,25 @@ class _Stages:
         found: list[_Stage] = []
         for v in self.carried():
             own = self.levels[names_of(v)[0]]
-            scans = self.scans_of(self.needs[names_of(v)[0]]) if isinstance(v, Fold) else [v]
+            scans = [*self.scans_of(self.needs[names_of(v)[0]]), *([v] if isinstance(v, Scan) else [])]
             level = [s for s in found if s.level == own]
             alike = [s for s in level if any(x in s.scans for x in scans)]
-            alike += [s for s in level if not scans and not s.scans and s.rows == (v.axes, v.over)]
+            alike += [s for s in level if not scans and not s.scans and s.rows == _rows(v)]
             merged = _Stage(own)
             for s in alike:
                 merged.folds += s.folds
+                merged.maps += s.maps
                 merged.scans += [x for x in s.scans if x not in merged.scans]
             merged.scans += [x for x in scans if x not in merged.scans]
             merged.folds += [v] if isinstance(v, Fold) else []
+            merged.maps += [v] if isinstance(v, Map) else []
             found = [*(s for s in found if s not in alike), merged]
         return sorted(found, key=lambda s: (s.level, s.size))
 
     def scans_of(self, names: Collection[str]) -> list[Scan]:
-        """Those that are scanned again wherever their states are needed."""
-        return [v for v in self.carried() if isinstance(v, Scan) and {*names_of(v)} & {*names} & self.again]
+        """Those that are scanned again wherever their states are needed, for others of them as well."""
+        found = reachable(self.again & {*names}, lambda name: self.again & self.needs[names_of(self.gone[name])[0]])
+        return [v for v in self.carried() if isinstance(v, Scan) and {*names_of(v)} & found]
 
     def put(self, write: Write, stages: list[_Stage]) -> None:
         """A write in the first stage that has all that it needs, or after which it is there; else in one of its own."""
@@ -183,7 +197,7 @@ class _Stages:
             if all(x in stage.scans for x in scans) and (scans or stage is stages[last]):
                 stage.writes.append(write)
                 return
-        stages.append(_Stage(stages[-1].level + 1, [], scans, [write]))
+        stages.append(_Stage(stages[-1].level + 1, scans=scans, writes=[write]))
 
     def left_by(self, stage: _Stage) -> set[str]:
         """The names of what a stage is the one to tell others."""
@@ -200,8 +214,7 @@ class _Stages:
             later = {n for s in stages[k + 1 :] for n in self.needs_of(s)}
             for name in sorted(self.left_by(stage) & later):
                 value = self.gone[name]
-                type_ = value.types[(value.names if name in value.names else value.results).index(name)]
-                axes = self.ordered({*value.axes, *(value.over if isinstance(value, Scan) and name in value.names else ())})
+                type_, axes = _type_of(value, name), self.ordered(axes_of_name(value, name))
                 place = self.place(name, type_, axes, memory)
                 places[name] = place
                 writes.append(Write(place.array, axes, place.index, Ref(name, type_), location=value.location))
@@ -221,7 +234,7 @@ class _Stages:
     def of_stage(self, k: int, stage: _Stage, writes: tuple[Write, ...], places: dict[str, Load]) -> TileGraph:
         values: list[Value] = []
         for v in self.graph.values:
-            if isinstance(v, Read | Map) or v in stage.carried:
+            if v in stage.carried or (isinstance(v, Read | Map) and v.name not in places):
                 values.append(v)
             for name in () if v in stage.carried else names_of(v):
                 if name in places:
@@ -236,6 +249,8 @@ class _Stages:
                 break
             there -= {n for v in lost for n in names_of(v)}
             values = [v for v in values if v not in lost]
+        if not {n for w in writes for n in free_names_of(uses_of_write(w))} & known <= there:
+            raise NotTiles("a stage needs what no other one leaves")
         name = f"{self.graph.name}_{k + 1}"
         return renewed(replace(self.graph, name=name, values=tuple(values), writes=writes))
 
@@ -255,3 +270,13 @@ class _Stages:
         array = expanded(self.names.fresh(name), type_, reach)
         memory.append(array)
         return Load(array.name, expanded_index(reach, [Ref(a, INT64) for a in axes]), type_)
+
+
+def _rows(value: _Gone) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return value.axes, () if isinstance(value, Map) else value.over
+
+
+def _type_of(value: _Gone, name: str) -> ScalarType:
+    if isinstance(value, Map):
+        return value.type
+    return value.types[(value.names if name in value.names else value.results).index(name)]
