@@ -242,8 +242,7 @@ def test_channels_are_turned_for_scans_there_and_back() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("width", (16, 64))
-@pytest.mark.parametrize("kernel", (matrix_memory, of_unit_length))
+@pytest.mark.parametrize(("kernel", "width"), ((matrix_memory, 16), (matrix_memory, 64), (of_unit_length, 64)))
 def test_a_memory_with_a_norm_on_a_gpu(kernel: Any, width: int) -> None:
     own = gates(2, 300) if kernel is matrix_memory else (torch.rand(2) * 0.3 + 0.6,)
     args = [a.cuda().requires_grad_() for a in (*tokens(2, 300, width), *own)]

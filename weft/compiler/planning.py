@@ -123,8 +123,8 @@ def _whole_or_apart(where: Where, nest: int, names: Mapping[str, int], depth: in
         ways = {type(s.variant.plan) for s in stages or ()}
         return stages if stages and OuterPlan in ways and RecurrencePlan not in ways else whole
     if isinstance(plan, StatePlan) and depth > 0 and lies_apart(where, nest, whole[0].variant.facts):
-        found_turned = _apart_launches(where, turned(where.analysis, nest), names)
-        return found_turned if found_turned and seconds_of(whole, names, where.ranges) >= WORTH_SECONDS else whole
+        dear = seconds_of(whole, names, where.ranges) >= WORTH_SECONDS
+        return (_apart_launches(where, turned(where.analysis, nest), names) if dear else None) or whole
     if rare or depth == 0 or not (alone or chained or _of_several_products(where.analysis, nest, whole)):
         return whole
     seconds = seconds_of(whole, names, where.ranges)

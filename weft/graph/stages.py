@@ -34,7 +34,7 @@ from weft.graph.tile import (
     uses_of_write,
 )
 from weft.loops.extents import expanded, expanded_index, extents
-from weft.loops.ir import Array, Expr, Function, Load, Op, Ref, free_names, free_names_of, reachable, walk_expr
+from weft.loops.ir import Array, Expr, Function, Load, Op, Ref, free_names, free_names_of, has_check, reachable, walk_expr
 from weft.loops.names import Names
 from weft.loops.operators import COSTLY
 from weft.loops.types import INT64, ScalarType
@@ -56,8 +56,11 @@ def stages(graph: TileGraph, function: Function, names: Names) -> Stages:
     """
     graph = with_decays(of_one_side(steady(by_need(of_their_own(graph)), every=True)))
     names.taken |= names_in(graph).taken
-    if graph.copied or any(w.join or w.checked for w in graph.writes):
-        raise NotTiles("it joins values to an array, or reads what it has written")
+    exprs = [e for v in graph.values for e in all_uses(v)] + [e for w in graph.writes for e in uses_of_write(w)]
+    if any(map(has_check, exprs)) or any(w.join or w.checked for w in graph.writes):
+        raise NotTiles("it is checked as it goes, or joins values to an array")
+    if graph.copied:
+        raise NotTiles(f"{graph.copied[0]} is read at other elements than it is written at")
     found = _Stages(graph, function, names).made()
     if len(found.graphs) < 2:
         raise NotTiles("it is one stage")
