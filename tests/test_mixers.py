@@ -195,7 +195,7 @@ def test_what_columns_have_in_common_gets_a_sum_of_their_own(monkeypatch: pytest
 
 
 def test_a_matrix_and_its_normaliser_are_states_of_one_row() -> None:
-    (one,) = examine(normalised, (*("bfloat16[64,4096,64]",) * 3, "float32[64,4096]")).launches()
+    (one,) = examine(normalised, (*("bfloat16[64,96,64]",) * 3, "float32[64,96]")).launches()
     assert isinstance(one.variant.plan, RecurrencePlan)
     found = normalised.check(*(_of(2, 9, 6) for _ in range(3)), _of(2, 9))
     assert found.ok, found

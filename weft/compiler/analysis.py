@@ -162,6 +162,32 @@ def lower_nest(schedule: Schedule, nest: Nest) -> Lowered:
     return Lowered(refused=found or mapped, chain=_chain(graph, sizes), row_folds=_row_folds(graph))
 
 
+def lower_graph(graph: TileGraph, function: Function) -> Lowered | None:
+    """What a graph by need of a function is to the planners, the first of these that it is; None where it is nothing."""
+    from weft.graph.scans import scanned
+    from weft.graph.sweeps import sweeps
+    from weft.graph.tile import NotTiles
+
+    def own() -> TileGraph:
+        return graph
+
+    sizes = {s.name for s in function.sizes}
+    ways: tuple[Callable[[], Lowered], ...] = (
+        lambda: Lowered(maps=maps) if isinstance(maps := _maps(own), Maps) else Lowered(),
+        lambda: Lowered(sweeps=sweeps(graph, sizes, _shapes(function))),
+        lambda: Lowered(scans=scanned(graph)),
+        lambda: Lowered(states=_states(own), recurrences=(found := _recurrences(own)), outer=_outer(found)),
+    )
+    for way in ways:
+        try:
+            lowered = way()
+        except NotTiles:
+            continue
+        if lowered != Lowered():
+            return lowered
+    return None
+
+
 # The tile graph of a nest. Raises NotTiles.
 _Graph = Callable[[], "TileGraph"]
 

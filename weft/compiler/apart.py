@@ -5,16 +5,21 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from weft.compiler.analysis import Analysis, Lowered, lower_nest
+from weft.compiler.analysis import Analysis, Lowered, lower_graph, lower_nest
 from weft.compiler.settled import asks_no_more, in_passes
-from weft.loops.ir import Array, For, Function
+from weft.loops.ir import Array, For, Function, walk
 from weft.loops.names import Names, names_bound_in
-from weft.loops.schedule import Schedule
-from weft.loops.steps import Apart, Part, expanded, one_after_another, taken_apart, with_folds
+from weft.loops.schedule import Nest, Schedule, Verdict
+from weft.loops.steps import Apart, Part, bare, expanded, one_after_another, taken_apart, with_folds
 from weft.loops.wavefronts import wavefront, wavefront_of
 from weft.plan.arguments import nest_arrays
 from weft.runtime import cache
+
+if TYPE_CHECKING:
+    from weft.graph.stages import Stages
+    from weft.graph.tile import TileGraph
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,22 @@ def repeated(analysis: Analysis, nest: int) -> Repeated | None:
 def skewed(analysis: Analysis, nest: int) -> Repeated | None:
     """A nest as its wavefronts, and what is before, between and after them; None where it has none."""
     return _kept("skewed", analysis, nest, _skew)
+
+
+def staged(analysis: Analysis, nest: int) -> Repeated | None:
+    """A nest whose scans need sums over the states of others, one after another; None where it has no such, or where one of
+    the stages is nothing that threads share.
+    """
+    from weft.graph.stages import stages
+
+    return _kept("staged", analysis, nest, lambda analysis, nest: _in_graphs(analysis, nest, stages))
+
+
+def turned(analysis: Analysis, nest: int) -> Repeated | None:
+    """A nest whose scans have points that lie apart, with what they read and write turned; None where it has no such."""
+    from weft.graph.along import along_memory
+
+    return _kept("turned", analysis, nest, lambda analysis, nest: _in_graphs(analysis, nest, along_memory))
 
 
 def reaching(analysis: Analysis, nest: int) -> Repeated | None:
@@ -165,6 +186,46 @@ def _in_passes(analysis: Analysis, nest: int) -> Apart | None:
     if not asks_no_more(whole, replace(function, body=own.in_loops())):
         return None
     return one_after_another(function, own.name, found.nests, found.memory)
+
+
+def _in_graphs(
+    analysis: Analysis, nest: int, make: Callable[[TileGraph, Function, Names], Stages]
+) -> Repeated | None:
+    """A nest as graphs that are made of its own, one after another."""
+    from weft.graph.build import build
+    from weft.graph.needs import refuse_unused
+    from weft.graph.passes import in_turn
+    from weft.graph.tile import NotTiles
+
+    schedule, own = _lasting(analysis.schedule), analysis.schedule.nests[nest]
+    if not {"scan", "sequential"} & {verdict.kind for _, verdict in own.verdicts}:
+        return None
+    function, names = schedule.function, Names.of(schedule.function)
+    names.taken |= names_bound_in(own.body) | {a.var for a in own.axes}
+    parts: list[tuple[Part, Analysis]] = []
+    try:
+        refuse_unused(function, own)
+        found = make(build(schedule, own), function, names)
+        for k, graph in enumerate(found.graphs):
+            lowered = lower_graph(graph, function)
+            if lowered is None:
+                return None
+            made = in_turn(graph, function, names)
+            body = tuple(s for loops in made.nests for s in loops)
+            arrays = (*function.arrays, *found.memory, *made.memory)
+            whole = replace(bare(function, body), name=graph.name, arrays=arrays)
+            alone = Nest(graph.name, (), body, tuple((s.var, _verdict(s)) for s in walk(body) if isinstance(s, For)))
+            key = cache.key(graph.name, analysis.key, f"{nest} {k}") if analysis.key else ""
+            whole = _with_roles(whole, analysis.function, found.memory)
+            parts.append((Part(whole), Analysis(Schedule(whole, (alone,), ()), (), (lowered,), key=key)))
+    except NotTiles:
+        return None
+    return Repeated(tuple(parts), found.memory)
+
+
+def _verdict(loop: For) -> Verdict:
+    """The class of a loop of a stage."""
+    return Verdict(loop.var, "scan" if loop.carries else "parallel", location=loop.location)
 
 
 def _lasting(schedule: Schedule) -> Schedule:

@@ -107,7 +107,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     chained = _plan_chain(where, analysis.lowered[nest].chain, facts, used, names)
     grown = _plan_outer(where, nest, facts, names)
     ordered = _plan_recurrences(where, nest, facts, names)
-    in_order = ordered is not None and (_apart(where, nest, facts) or _dear(where, nest, *ordered))
+    in_order = ordered is not None and (lies_apart(where, nest, facts) or _dear(where, nest, *ordered))
     states = None if in_order else _plan_states(where, nest, facts, names)
     if placed is not None:
         made = _launch_maps(own, Variant(nest, replace(facts, unused=placed.counted), placed.plan), placed)
@@ -255,7 +255,7 @@ def _plan_states(
     return plan_states(where.analysis.function, states, facts, known, where.machine)
 
 
-def _apart(where: Where, nest: int, facts: Facts) -> bool:
+def lies_apart(where: Where, nest: int, facts: Facts) -> bool:
     """Whether what is read of each state lies apart from point to point: tiles of points would come in single elements."""
     scans = where.analysis.lowered[nest].states
     if scans is None:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.compiler.analysis import Analysis
-from weft.compiler.apart import Repeated, reaching, repeated, skewed
+from weft.compiler.apart import Repeated, reaching, repeated, skewed, staged, turned
 from weft.compiler.blocks import block_launches
 from weft.compiler.cost import seconds_of, seconds_of_looking
 from weft.compiler.guards import guard_of
-from weft.compiler.kernels import several_launches, shared_launches, whole_launches
+from weft.compiler.kernels import lies_apart, several_launches, shared_launches, whole_launches
 from weft.compiler.launch import H200, Launch, Where
 from weft.compiler.points import dense_geometry, fewest_points
 from weft.compiler.tuned import leaning_of
@@ -26,6 +26,9 @@ from weft.plan.facts import Geometry
 from weft.plan.fold import FoldPlan
 from weft.plan.leaning import LEANINGS, PLANNED, Leaning
 from weft.plan.machine import Machine
+from weft.plan.outer_states import OuterPlan
+from weft.plan.recurrence import RecurrencePlan
+from weft.plan.state_scan import StatePlan
 from weft.plan.threads import ThreadPlan
 from weft.plan.traffic import LAUNCH_SECONDS
 from weft.runtime.stack import deep
@@ -114,13 +117,22 @@ def _whole_or_apart(where: Where, nest: int, names: Mapping[str, int], depth: in
     blocks = max(one.grid[0] for one in whole)
     busy = isinstance(plan, ChainPlan) and plan.parts == 1 and blocks >= where.machine.multiprocessors
     chained = isinstance(plan, ChainPlan) and (leaning.apart or not (busy or leaning.alone))
+    if isinstance(plan, RecurrencePlan) and depth > 0:
+        # products of matrices in the place of all that goes through the points one by one
+        stages = _apart_launches(where, staged(where.analysis, nest), names)
+        ways = {type(s.variant.plan) for s in stages or ()}
+        return stages if stages and OuterPlan in ways and RecurrencePlan not in ways else whole
+    if isinstance(plan, StatePlan) and depth > 0 and lies_apart(where, nest, whole[0].variant.facts):
+        dear = seconds_of(whole, names, where.ranges) >= WORTH_SECONDS
+        return (_apart_launches(where, turned(where.analysis, nest), names) if dear else None) or whole
     if rare or depth == 0 or not (alone or chained or _of_several_products(where.analysis, nest, whole)):
         return whole
     seconds = seconds_of(whole, names, where.ranges)
     if seconds < WORTH_SECONDS and not leaning.apart:
         return whole
-    apart = repeated(where.analysis, nest)
-    found = [shared_launches(where, whole[0], names)] if alone else []
+    stages = _apart_launches(where, staged(where.analysis, nest), names) if alone else None
+    apart = repeated(where.analysis, nest) if stages is None else None
+    found = [stages, *([shared_launches(where, whole[0], names)] if alone else [])]
     inside = replace(where, leaning=PLANNED) if leaning.apart else where
     found.append(None if apart is None else _repeated_launches(apart, inside, names, depth - 1))
     found += [] if (own := skewed(where.analysis, nest)) is None else [_repeated_launches(own, inside, names, depth - 1)]
@@ -128,6 +140,12 @@ def _whole_or_apart(where: Where, nest: int, names: Mapping[str, int], depth: in
     least, best = min(costs, key=lambda cost: cost[0], default=(math.inf, whole))
     gain = CHAIN_GAIN if chained else GAIN if any(one.steps != where.steps for one in best) else ONCE_GAIN
     return best if leaning.apart or least <= gain * seconds else whole
+
+
+def _apart_launches(where: Where, apart: Repeated | None, names: Mapping[str, int]) -> tuple[Launch, ...] | None:
+    """The launches of graphs that a nest is; None where there are none, or where threads share nothing of one of them."""
+    made = None if apart is None else _repeated_launches(apart, where, names, 0)
+    return None if made is None or any(isinstance(one.variant.plan, ThreadPlan) for one in made) else made
 
 
 def _of_several_products(analysis: Analysis, nest: int, whole: tuple[Launch, ...]) -> bool:

@@ -20,6 +20,7 @@ from weft.graph.tile import (
     Map,
     NotTiles,
     Read,
+    Scan,
     TileGraph,
     Value,
     Write,
@@ -80,6 +81,13 @@ def passes(graph: TileGraph, function: Function, names: Names, together: bool = 
     if not together:
         graph = in_two_steps(graph)
     return _Passes(graph, function, names, together).made()
+
+
+def in_turn(graph: TileGraph, function: Function, names: Names) -> Passes:
+    """The loops of a graph by need, of folds and scans: a nest for each of these, and for each write. What they tell each
+    other, states at points among it, is in memory. Raises NotTiles.
+    """
+    return _Passes(graph, function, names, together=False).in_turn()
 
 
 def folded_alone(graph: TileGraph) -> TileGraph:
@@ -163,6 +171,14 @@ class _Passes:
             return tuple(body)
 
         return Passes((self.loops(self.common, {}, inside),), tuple(self.memory))
+
+    def in_turn(self) -> Passes:
+        self.axes = {a.name: a for a in self.graph.axes}
+        self.maps = {v.name: v for v in self.graph.values if isinstance(v, Map)}
+        self.reads = {v.name: v for v in self.graph.values if isinstance(v, Read)}
+        everything = {*self.graph.made}
+        items = (*(v for v in self.graph.values if isinstance(v, Fold | Scan)), *self.graph.writes)
+        return Passes(tuple(self.nest(self.ordered(i.axes), [i], everything, {}) for i in items), tuple(self.memory))
 
     def one_after_another(self) -> list[Fold]:
         """The folds, each after those that it needs; those over the same axes follow each other where they may, and those with
@@ -287,7 +303,7 @@ class _Passes:
     # ---- a nest
 
     def nest(
-        self, axes: Sequence[str], group: Sequence[Fold | Write], later: set[str], around: dict[str, Expr]
+        self, axes: Sequence[str], group: Sequence[Fold | Scan | Write], later: set[str], around: dict[str, Expr]
     ) -> tuple[Stmt, ...]:
         """The passes of a group in loops over these axes. later: what other nests need. around: what is known around them."""
 
@@ -363,8 +379,10 @@ class _Passes:
             return store
         return (*guarded, If(self.expr(write.guard, known), store, (), (), write.location))
 
-    def fold(self, fold: Fold, known: dict[str, Expr], later: set[str]) -> tuple[Stmt, ...]:
+    def fold(self, fold: Fold | Scan, known: dict[str, Expr], later: set[str]) -> tuple[Stmt, ...]:
         out = [*self.lets(fold.inits, known)]
+        for name, type_ in zip(fold.names if isinstance(fold, Scan) else (), fold.types, strict=False):
+            self.left[name] = self.place(name, type_, self.as_in_memory((*fold.axes, *fold.over)))
         results = [self.names.fresh(r) for r in fold.results]
         types = [e.type for e in fold.inits]
         out += self.carried(fold, self.ordered(fold.over), known, [self.expr(e, known) for e in fold.inits], results)
@@ -387,7 +405,7 @@ class _Passes:
         return tuple(out)
 
     def carried(
-        self, fold: Fold, over: Sequence[str], known: Mapping[str, Expr], inits: Sequence[Expr], results: Sequence[str]
+        self, fold: Fold | Scan, over: Sequence[str], known: Mapping[str, Expr], inits: Sequence[Expr], results: Sequence[str]
     ) -> tuple[Stmt, ...]:
         """The loop over the first of these axes, which carries the states from these values on to these results."""
         before, loop = self.loop(over[0], inner := dict(known))
@@ -397,10 +415,18 @@ class _Passes:
             start, stop, step = plus(loop.stop, -1), plus(loop.start, -1), -1
         names = [self.names.fresh(n) for n in fold.names]
         states: list[Expr] = [Ref(n, e.type) for n, e in zip(names, inits, strict=True)]
+        nexts: tuple[Expr, ...]
         if over[1:]:
             after = [self.names.fresh(r) for r in fold.results]
             body = self.carried(fold, over[1:], inner, states, after)
-            nexts: tuple[Expr, ...] = tuple(Ref(n, e.type) for n, e in zip(after, inits, strict=True))
+            nexts = tuple(Ref(n, e.type) for n, e in zip(after, inits, strict=True))
+        elif isinstance(fold, Scan):
+            inner |= dict(zip(fold.names, states, strict=True))
+            places = {a: inner[a] for a in (*fold.axes, *fold.over)}
+            cells = [substitute(self.left[n], places) for n in fold.names]
+            kept = (Store(c.array, c.index, s) for c, s in zip(cells, states, strict=True) if isinstance(c, Load))
+            body = (*kept, *self.lets(fold.nexts, inner))
+            nexts = tuple(self.expr(e, inner) for e in fold.nexts)
         elif self.together and (own := _conditional(fold)) is not None:
             condition, part = own
             body = self.lets((condition,), inner)

@@ -25,10 +25,10 @@ from weft.graph.tile import (
     TileGraph,
     Value,
     Write,
+    all_uses,
     axes_of_name,
     mapped,
     names_of,
-    uses,
     uses_of_write,
 )
 from weft.loops.algebra.table import ALGEBRAS
@@ -210,7 +210,7 @@ def _along(graph: TileGraph, scan: Scan, own: str, other: str) -> TileGraph | No
     made_of: dict[str, Value] = {n: scan for n in scan.names}
     ends: set[str] = set()
     for v in graph.values:
-        if v is not scan and has(v) and any(free_names(e) & made_of.keys() for e in _all_uses(v)):
+        if v is not scan and has(v) and any(free_names(e) & made_of.keys() for e in all_uses(v)):
             if isinstance(v, Scan | Moved) or other in v.axes:
                 return None
             made_of |= {n: v for n in names_of(v)} if own in v.axes else {}
@@ -218,7 +218,7 @@ def _along(graph: TileGraph, scan: Scan, own: str, other: str) -> TileGraph | No
     if any(own in w.axes and any(free_names(e) & made_of.keys() for e in uses_of_write(w)) for w in graph.writes):
         return None
     changed = made_of.keys() | ends
-    below = _needed(graph, [e for n in changed for e in _all_uses(graph.made[n])]) - changed
+    below = _needed(graph, [e for n in changed for e in all_uses(graph.made[n])]) - changed
     needed = [v for v in graph.values if {*names_of(v)} & below and own in v.axes]
     copies = [v for v in needed if isinstance(v, Read | Map) and other not in v.axes]
     if len(copies) < len(needed):
@@ -294,10 +294,10 @@ def _plain(graph: TileGraph, axes: set[str], met: Collection[str]) -> None:
     stored = {w.array for w in graph.writes}
     folds = {v for v in graph.values if isinstance(v, Fold) and {*v.results} & {*met}}
     last = {n for f in folds for e in f.inits for n in free_names(e)}
-    others = {n for v in graph.values for e in (v.parts if v in folds else _all_uses(v)) for n in free_names(e)}
+    others = {n for v in graph.values for e in (v.parts if v in folds else all_uses(v)) for n in free_names(e)}
     places = {w.array: w.index for w in graph.writes}
     for value in graph.values:
-        if any(map(may_fail, _all_uses(value))) or any(not set(axes_of_name(value, n)) <= axes for n in names_of(value)):
+        if any(map(may_fail, all_uses(value))) or any(not set(axes_of_name(value, n)) <= axes for n in names_of(value)):
             raise NotTiles(f"{names_of(value)[0]} is not known at every point of a row")
         if isinstance(value, Read):
             told = value.always or (not value.checked and value.given is not None and axes >= set(value.given))
@@ -311,20 +311,16 @@ def _plain(graph: TileGraph, axes: set[str], met: Collection[str]) -> None:
         raise NotTiles("an array is written in several places")
 
 
-def _all_uses(value: object) -> tuple[Expr, ...]:
-    return (*uses(value), *(value.nexts if isinstance(value, Scan) else ()))  # type: ignore[arg-type]
-
-
 def _needed(graph: TileGraph, exprs: Iterable[Expr]) -> set[str]:
     """The names of values that expressions need, at their points too."""
 
     def made(names: Iterable[str]) -> set[str]:
         return graph.made.keys() & names
 
-    return reachable(made(free_names_of(exprs)), lambda name: made(free_names_of(_all_uses(graph.made[name]))))
+    return reachable(made(free_names_of(exprs)), lambda name: made(free_names_of(all_uses(graph.made[name]))))
 
 
 def _used(graph: TileGraph) -> set[str]:
     """The names that something uses."""
-    exprs = [e for v in graph.values for e in _all_uses(v)] + [e for w in graph.writes for e in uses_of_write(w)]
+    exprs = [e for v in graph.values for e in all_uses(v)] + [e for w in graph.writes for e in uses_of_write(w)]
     return {n for e in exprs for n in free_names(e)}

@@ -107,6 +107,8 @@ def renewed(graph: TileGraph) -> TileGraph:
             same[names_of(v)[0]] = Ref(first, v.types[0] if isinstance(v, Fold) else v.type)  # type: ignore[union-attr]
         else:
             values.append(v)
+    # a state's next value may be of values after it
+    values = [mapped(v, lambda e: substitute(e, same)) if isinstance(v, Scan) else v for v in values]
     draft = _Draft([*graph.axes], [], [*graph.writes]).mapped(lambda e: substitute(e, same))
     by_name = {n: v for v in values for n in names_of(v)}
     needed = _needed(draft.axes, by_name, draft.writes)

@@ -231,6 +231,11 @@ def uses(value: Value) -> tuple[Expr, ...]:
     return (*value.parts, *value.inits)
 
 
+def all_uses(value: Value) -> tuple[Expr, ...]:
+    """The same, with what the next states are made of."""
+    return (*uses(value), *(value.nexts if isinstance(value, Scan) else ()))
+
+
 V = TypeVar("V", bound=Value)
 
 
