@@ -259,7 +259,7 @@ def test_few_points_have_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     for n, chunks in ((1000, (32, 256)), (30000, (256, 256)), (100000, (32, 256, 256)), (1 << 24, (256, 256, 256, 256))):
         (plan,) = plan_of(CASES["added"][0], "float32[1000]", f"int64[{n}]", f"float32[{n}]").groups
         assert (plan.chunks, plan.abreast) == (chunks, 1)
-    for n, chunks in ((1000, (16, 64)), (16384, (32, 64, 64))):
+    for n, chunks in ((1000, (32, 64)), (16384, (16, 64, 64))):
         (plan,) = plan_of(rows_added, "float32[1000,32]", f"int64[{n}]", f"float32[{n},32]").groups
         assert (plan.chunks, plan.abreast) == (chunks, 0)
 

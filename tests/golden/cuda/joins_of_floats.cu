@@ -131,7 +131,11 @@ extern "C" __global__ void __launch_bounds__(256) added(
     const int64_t chunks = (count + 127) / 128;
     const int64_t chunk = warp;
     if (chunk >= chunks) return;
-    const int64_t first = chunk * 128, last = weft::minimum<int64_t>(first + 128, count);
+    const int64_t cut = chunk * 128, next_cut = weft::minimum<int64_t>(cut + 128, count);
+    // a sum that goes on beyond a cut is the warp's before it; one that goes on far beyond is cut
+    const int32_t beyond = weft::keys_beyond(keys_0_1, cut, count), next_beyond = weft::keys_beyond(keys_0_1, next_cut, count);
+    const int64_t first = beyond < 32 ? cut + beyond : cut;
+    const int64_t last = next_beyond < 32 ? next_cut + next_beyond : next_cut;
     float carried[1];  // what earlier points of the warp sum to, of the last one's key
     int32_t carried_key = -1;
     for (int64_t start = first; start < last; start += 32) {
@@ -139,9 +143,13 @@ extern "C" __global__ void __launch_bounds__(256) added(
         const int32_t key = at < last ? keys_0_1[at] : -1;
         const int32_t next = at + 1 < count ? keys_0_1[at + 1] : -1;
         const bool here = uint32_t(key) < uint32_t(y_size_0);  // else nothing is joined
+        if (!__any_sync(0xffffffffu, here)) {
+            carried_key = -1;
+            continue;
+        }
         const bool ends = here && (next != key || at + 1 == last);  // a sum
+        float* const element = &y[int64_t(uint32_t(key))];  // of the first lane
         float value[1], old[1];
-        float* element[1];
         #pragma unroll
         for (int32_t v = 0; v < 1; ++v) {
             value[v] = weft::Sum<float>::identity();
@@ -155,8 +163,7 @@ extern "C" __global__ void __launch_bounds__(256) added(
             for (int32_t v = 0; v < 1; ++v) {
                 // kernels_of_joins.py:42: y[index[i]] += x[i]
                 value[v] = x_value;
-                element[v] = &y[int64_t(uint32_t(key))];
-                if (ends) old[v] = *element[v];
+                if (ends) old[v] = *element;
             }
         }
         const weft::Neighbours same = weft::neighbours_of(key);
@@ -166,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(256) added(
             if (here && key == carried_key) sum = weft::Sum<float>::combine(carried[v], sum);
             carried[v] = weft::shuffle(sum, 31, 32);
             if (ends) {
-                *element[v] = old[v] + sum;
+                *element = old[v] + sum;
             }
         }
         carried_key = weft::shuffle(key, 31, 32);
