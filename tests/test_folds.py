@@ -53,6 +53,56 @@ def plans(kernel: Any, *args: Any) -> list[FoldPlan]:
     return [x.variant.plan for x in launches(kernel, *args) if isinstance(x.variant.plan, FoldPlan)]
 
 
+@weft.kernel
+def filter_gradient(x, g, bias):
+    """Of a filter of images, one for each channel: rows that read the same, or neighbours."""
+    images, channels, height, width = x.shape
+    size = 5
+    y = torch.empty(channels, size, size)
+    for c in range(channels):
+        for a in range(size):
+            for b in range(size):
+                s = 0.0
+                for n in range(images):
+                    for i in range(height - 4):
+                        for j in range(width - 4):
+                            if g[n, c, i, j] > bias[b]:
+                                s += g[n, c, i, j] * x[n, c, i + a, j + b]
+                y[c, a, b] = s + bias[a]
+    return y
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("most", [3, 8])
+def test_threads_have_several_rows_that_have_most_in_common(most: int, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five rows by threes: the last of a group is another group's, and stored once."""
+    monkeypatch.setattr(fold, "MOST_SEVERAL", most)
+    monkeypatch.setattr(fold, "MANY_POINTS", 16)
+    monkeypatch.setattr(fold, "POINTS_OF_A_PART", 16 if shared else 1 << 20)
+    channels = 3 if shared else 60
+    args = torch.randn(2, channels, 9, 12), torch.randn(2, channels, 5, 8), torch.randn(5)
+    (plan,) = plans(filter_gradient, *args)
+    assert (plan.several, plan.shared) == (min(5, most), shared)
+    report = filter_gradient.check(*args)
+    assert not report.findings and report.ok, str(report)
+
+
+def test_blocks_that_share_few_lines_have_them_side_by_side() -> None:
+    @weft.kernel
+    def moments(x):
+        y = torch.empty(3)
+        for k in range(3):
+            s = 0.0
+            for r in range(x.shape[0]):
+                for i in range(x.shape[1] - 3):
+                    s += x[r, i] * x[r, i + k]
+            y[k] = s
+        return y
+
+    (plan,) = plans(moments, "float32[301,16001]")
+    assert plan.shared and plan.across == ((256,),)
+
+
 def test_rows_of_as_many_points_as_a_number_says_are_read_in_packets() -> None:
     @weft.kernel
     def norm(x):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from weft.emit.cpp_body import Lanes
-from weft.emit.expressions import TERNARY, register_type
+from weft.emit.expressions import register_type
 from weft.emit.thread_body import ThreadBody, value_of
 from weft.loops.ir import (
     Carry,
@@ -40,15 +40,13 @@ from weft.loops.types import BOOL, ScalarType
 @dataclass
 class SeveralBody(ThreadBody):
     """differing: the names that are another in each iteration of the axis. many: its iterations that a thread has. value: what
-    the variable is in one of them, which is the last one where there are fewer. lane: the axis along which
-    neighbouring threads lie.
+    the variable is in one of them, which is the last one where there are fewer.
     """
 
     differing: frozenset[str] = frozenset()
     axis: str = ""
     many: int = 1
     value: str = ""
-    lane: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,19 +128,6 @@ class SeveralBody(ThreadBody):
             super().advance(own)
         super().advance(tuple(c for c in carries if c not in own))
 
-    def chosen(self, branch: If) -> None:
-        """One of two values for each of the iterations. Neighbouring threads may answer otherwise, so most warps would go
-        through a branch: without one, what is read for all is on its way together.
-        """
-        chosen = self.fresh.fresh("chosen")
-        self.writer.line(f"const bool {chosen} = {self.at_once(branch.condition)};")
-        for m in branch.merges:
-            self.declare_each(m.name, m.type)
-        with self.each():
-            for m in branch.merges:
-                then, orelse = self.printer.value(m.then, TERNARY), self.printer.value(m.orelse, TERNARY)
-                self.writer.line(f"{self.names[m.name]}[{self.own}] = {chosen} ? {then} : {orelse};")
-
     def branch(self, branch: If) -> None:
         """A branch that all iterations take alike, if it is none of one of them."""
         inside = (*branch.then, *branch.orelse)
@@ -152,9 +137,6 @@ class SeveralBody(ThreadBody):
             return
         self.writer.cite(branch.location)
         others = [m for m in branch.merges if m not in own]
-        if not inside and not others and self.lane in free_names(branch.condition):
-            self.chosen(branch)
-            return
         for m in own:
             self.declare_each(m.name, m.type)
         for m in others:

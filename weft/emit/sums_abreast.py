@@ -124,8 +124,7 @@ class AbreastBody(SortBody):
         line("#pragma unroll")
         with self.writer.block(f"for (int32_t v = 0; v < {plan.abreast}; ++v)"):
             if lanes:
-                line("if (lane_first + v >= lanes) break;")
-                line("const int64_t lane = lane_first + v;")
+                line("const int64_t lane = weft::minimum<int64_t>(lane_first + v, lanes - 1);")
                 self.places(lanes, "lane", counts)
             if level:
                 line(f"value[v] = {sources}[at{' * lanes + lane' if lanes else ''}];")
@@ -133,7 +132,7 @@ class AbreastBody(SortBody):
                 self.statements(tuple(map(self.let, own)))
                 self.writer.cite(w.location)
                 line(f"value[v] = {self.printer.value(w.value)};")
-            line(f"if (ends) old[v] = {self.own};")
+            line(f"if (ends{' && lane_first + v < lanes' if lanes else ''}) old[v] = {self.own};")
 
     def join(self, left: list[str], lanes: bool) -> None:
         """A sum is joined to its element, or left for the next round."""

@@ -38,7 +38,7 @@ def emit(function: Function, nest: Nest, plan: ThreadPlan, facts: Facts, around:
         assert names is not None
         own = replace(own, body=in_branches(own.body, names))
         body = SeveralBody(function, own, facts, writer, fresh, {}, {}, varying(own, set()), large,
-                           asked=asked, differing=names, axis=var, many=many, lane=plan.order[-1])  # fmt: skip
+                           asked=asked, differing=names, axis=var, many=many)  # fmt: skip
     (launch,) = dependences([False], around)
     include(writer, (launch,))
     writer.line('#include "weft/memory.cuh"')

@@ -33,11 +33,11 @@ def handed_on(function: Function) -> dict[str, str]:
     parts = [e for s in walk(function.body) for expr in statement_exprs(s) for e in walk_expr(expr)]
     loads, used = Counter(e.array for e in parts if isinstance(e, Load)), Counter(e.name for e in parts if isinstance(e, Ref))
     found: dict[str, str] = {}
-    for store, loops, lets in _stored(function.body, ()):
+    for store, loops, lets in stored(function.body, ()):
         array = function.array(store.array)
         if array.role != "result" or stores[array.name] > 1 or loads[array.name]:
             continue
-        if function.results.count(array.name) != 1 or not _all_of(store, loops, array.shape):
+        if function.results.count(array.name) != 1 or not all_of(store, loops, array.shape):
             continue
         for term in _terms(store.value, lets, used):
             if not isinstance(term, Load) or term.index != store.index or loads[term.array] > 1:
@@ -48,7 +48,7 @@ def handed_on(function: Function) -> dict[str, str]:
     return found
 
 
-def _stored(body: tuple[Stmt, ...], loops: tuple[For, ...]) -> Iterator[tuple[Store, tuple[For, ...], dict[str, Expr]]]:
+def stored(body: tuple[Stmt, ...], loops: tuple[For, ...]) -> Iterator[tuple[Store, tuple[For, ...], dict[str, Expr]]]:
     """What is stored whatever the data are, with the loops around it and what names of the same body are."""
     lets = {s.name: s.value for s in body if isinstance(s, Let)}
     for statement in body:
@@ -57,10 +57,10 @@ def _stored(body: tuple[Stmt, ...], loops: tuple[For, ...]) -> Iterator[tuple[St
         elif not isinstance(statement, If):
             for inside in bodies(statement):
                 assert isinstance(statement, For)
-                yield from _stored(inside, (*loops, statement))
+                yield from stored(inside, (*loops, statement))
 
 
-def _all_of(store: Store, loops: tuple[For, ...], shape: tuple[Expr, ...]) -> bool:
+def all_of(store: Store, loops: tuple[For, ...], shape: tuple[Expr, ...]) -> bool:
     """Whether each iteration of some loops stores an element of its own, and all of an array is stored."""
     if len(loops) != len(shape) or {Ref(l.var, INT64) for l in loops} != set(store.index):
         return False

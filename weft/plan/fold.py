@@ -97,8 +97,9 @@ class FoldPlan:
     counted as one; those of the plan are what is left. fewer: loops around decide how many rows there are, and a launch may
     have blocks for more. longer: rows for which data decide that they have more points than so many are left to a launch after,
     in which each has all threads of a block, that looks at `looked` rows; 0: there are no such. alike: they also hold, from the
-    beginning, what is the same row for all. narrow: rows of several axes, and their points, are counted in 32 bits. several: threads
-    have so many neighbouring rows along the last axis of the rows at once, and what these have in common of a point is done once.
+    beginning, what is the same row for all. narrow: rows of several axes, and their points, are counted in 32 bits.
+    several: threads have so many neighbouring rows along the last axis of the rows at once, and do what these have in common
+    once a point.
     """
 
     rows: tuple[str, ...]
@@ -329,7 +330,7 @@ def _several(
 
 
 def _reads_apart(sweeps: Sweeps, sweep: Sweep, row: str) -> int:
-    """How many reads at points lie elsewhere for each row along an axis, and no such row reads what lies beside another one's."""
+    """How many reads at points lie elsewhere for each row along an axis, no row reading what another one reads nearby."""
     found = 0
     for _, index, axes in _accesses(sweeps):
         along = [i for i in index if row in free_names(i)] if axes & {*sweep.over} else []
@@ -559,7 +560,7 @@ def _side(runs: int, threads: int) -> int:
 
 
 def _long_side(side: int, threads: int, parts: int, sweep: Sweep, lane: str, extents: Mapping[str, int]) -> int:
-    """How many threads lie side by side where blocks share lines: more, where lines are fewer than threads below one another."""
+    """How many threads lie side by side where blocks share lines: more, where lines are fewer than those below one another."""
     lines = math.prod(extents[a] for a in sweep.over if a != lane_of(lane, sweep))
     while len(sweep.over) > 1 and side < threads and parts * (threads // side) > lines:
         side *= 2
