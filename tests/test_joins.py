@@ -279,7 +279,7 @@ def test_planes_are_added_some_at_once(channels: int, monkeypatch: pytest.Monkey
     index = torch.cat([whole(40, 70, low=-9), torch.full((90,), 3), torch.arange(40)])
     args = drawn(channels, 200), index, drawn(channels, 40)
     (plan,) = plan_of(planes_added, *args).groups
-    assert plan.abreast == min(8, 1 << channels.bit_length() - 1)
+    assert plan.abreast == min(4, 1 << channels.bit_length() - 1)
     report = planes_added.check(*args)
     assert not report.findings and report.ok, str(report)
 

@@ -33,7 +33,7 @@ ROUNDS = (4, 8, 16)
 CHUNK, FEWEST_NEIGHBOURS, MANY_THREADS = 64, 8, 1 << 18
 # Runs of a warp's threads of neighbours in the order of keys, at the most; lanes of each that a thread has. Lanes from which on
 # neighbouring threads have these rather than neighbours in the order of keys, where they lie side by side.
-RUNS_ABREAST, LANES_ABREAST, LANES_BESIDE = 8, 8, 16
+RUNS_ABREAST, LANES_ABREAST, LANES_BESIDE = 8, 4, 16
 # Points from which on sorting is worth its launches.
 FEW_POINTS = 32
 # Warps of a block that have few elements of their own; such blocks; points of each at the least, and for each element.
