@@ -237,6 +237,28 @@ def test_gradients_of_a_part_of_a_state_are_those_of_this_part() -> None:
     assert_same_derivatives(weft.kernel(partial_sums), x, lengths)
 
 
+def test_what_a_row_has_in_common_may_be_none_of_its_array_where_there_are_no_points() -> None:
+    """The sizes of `lengths` are what a kernel for a GPU then asks."""
+
+    def states_and_largest(x, lengths):
+        y = torch.zeros_like(x)
+        largest = torch.zeros(4, dtype=x.dtype)
+        for r in range(4):
+            h, most = 1.0, -1.0
+            for t in range(x.shape[1]):
+                if t < lengths[r]:
+                    h = 0.5 * h + x[r, t]
+                    most = max(most, x[r, t])
+                y[r, t] = h
+            largest[r] = most
+        return y, largest
+
+    kernel = weft.kernel(states_and_largest)
+    for x, lengths in ((values(4, 23), torch.tensor([3, 0, 23, 11])), (values(4, 0), torch.tensor([1]))):
+        report = kernel.check(x, lengths)
+        assert report.ok and not report.findings, report.text()
+
+
 def test_ragged_rows_run_as_far_as_the_data_say() -> None:
     def ragged(x, lengths):
         n, m = x.shape

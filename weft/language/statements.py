@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 from weft.errors import TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
-from weft.language import precision, sequences, tensors, views
+from weft.language import overlaps, precision, sequences, tensors, views
 from weft.language.arithmetic import as_type
 from weft.language.builder import Builder, Environment
 from weft.language.carried import Attempt, Head, nothing
@@ -251,6 +251,8 @@ class Executor:
 
     def _in_place(self, held: View, operator: ast.operator, value: Value) -> None:
         """`held op= value`: stored into the array, in its dtype."""
+        if isinstance(value, View):
+            overlaps.check(self.builder, held, value)
         result = self.evaluate.operate(operator, held, value)
         if not isinstance(result, (Scalar, Computed)):
             raise TypeMismatch(f"{describe(result)} cannot be stored into a tensor", remedy="store numbers or tensors")
