@@ -481,8 +481,10 @@ class Executor:
             merged = tensors.merged(b, name, one, other, then, orelse)
             if merged is not None:
                 return merged
-            why = "it is a tensor of another shape or dtype on each branch"
-            return Unset(why, "use two names", b.location)
+            if one.typed == other.typed and len(one.dims) == len(other.dims):
+                why = "it is one tensor or another, and only the call tells whether their sizes agree"
+                return Unset(why, "assert that they do before (assert a.shape == b.shape), or use two names", b.location)
+            return Unset("it is a tensor of another shape or dtype on each branch", "use two names", b.location)
         for value in (one, other):
             if isinstance(value, Unset):
                 return value
