@@ -1174,6 +1174,32 @@ def test_what_triangles_add_is_gathered_by_the_elements(start: str, stop: str, t
     assert bool(sums) == turned
 
 
+@pytest.mark.parametrize(
+    ("shared", "bounds"),
+    [
+        ("r % heads", "min(t + 1, width)"),
+        ("r // 2", "max(t - 1, 0), min(t + 2, width)"),
+        ("r // (rows // heads)", "t, min(t + 2, width)"),
+    ],
+)
+def test_triangles_of_rows_that_share_what_they_read(shared: str, bounds: str) -> None:
+    """As heads share keys, of which there may be fewer than queries."""
+    text = f"""def program(x, w):
+    rows, length = w.shape
+    heads, width = x.shape
+    y = torch.zeros_like(w)
+    for r in range(rows):
+        for t in range(length):
+            for s in range({bounds}):
+                y[r, t] += x[{shared}, s] * w[r, t]
+    return y
+"""
+    program = compiled(text, f"<{shared} to {bounds}>")
+    made = parse(program, {"x": TensorType(FLOAT64, 2), "w": TensorType(FLOAT64, 2)})
+    for width in (3, 6):
+        check(made, program, rand(2, width), rand(4, 5, seed=1))
+
+
 @pytest.mark.parametrize("last", ["0.0", "m[length] * v[r, 0]"], ids=["loops", "and a read"])
 @pytest.mark.parametrize("changed", [False, True])
 def test_what_loops_read_of_an_array_of_a_row_is_gathered_before_it_is_used(changed: bool, last: str) -> None:

@@ -217,6 +217,18 @@ def test_random_gradients(first: int) -> None:
     assert found.outcomes["skipped"] < _CHUNK, "autograd follows none of the programs"
 
 
+def test_what_an_array_hands_back_is_judged_element_by_element() -> None:
+    """weft hands back 0 of some arrays, where PyTorch hands back nothing: a derivative may be NaN there, in no other place."""
+    nan = float("nan")
+    plain = {"gradient 0": torch.tensor([1.0, 0.0]), "second derivative 0": torch.tensor([0.0, 2.0])}
+    zeros = {"gradient 0": torch.tensor([nan, 0.0]), "second derivative 0": torch.tensor([nan, 2.0])}
+    found = plain | {"second derivative 0": torch.tensor([nan, 2.0])}
+    assert fuzz_gradients.difference(plain, found) and fuzz_gradients.difference(zeros, found)
+    assert fuzz_gradients.difference(plain, found, zeros) is None
+    for wrong in (torch.tensor([1.0, nan]), torch.tensor([0.5, 0.0])):
+        assert fuzz_gradients.difference(plain, found | {"gradient 0": wrong}, zeros)
+
+
 @compiled
 @pytest.mark.usefixtures("quickly_compiled")
 def test_random_mechanisms(first: int) -> None:

@@ -648,6 +648,24 @@ PROGRAMS = [
         "n := 3",
     ),
     Bad(
+        "one tensor or another",
+        """\
+        def f(x, a, b):
+            y = torch.empty_like(x)
+            for i in range(3):
+                if i % 2 == 0:
+                    t = a
+                else:
+                    t = b
+                y[i] = t[i]
+            return y
+        """,
+        UndefinedName,
+        "t has no value here: it is one tensor or another, and only the call tells whether their sizes agree",
+        8,
+        "t",
+    ),
+    Bad(
         "acc shape",
         """\
         def f(x):

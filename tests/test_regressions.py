@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import weft
+from tests.fuzz_programs import compiled
+from tests.gradients import assert_same_derivatives
 from weft.errors import OutOfRange, UndefinedName
 from weft.runtime import nvrtc
 
@@ -194,6 +196,65 @@ def test_computes_what_the_python_computes(function: Callable[..., Any], shape: 
     x = values(*shape)
     found, expected = weft.kernel(function)(x.clone()), function(x.clone())
     torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("range_", ["lengths[i]", "lengths[i] - 1, -1, -1"])
+def test_what_stands_beyond_a_range_that_data_decide_is_what_was_there(range_: str) -> None:
+    """A loop over all of a row reads what one over a part of it stored: there alone."""
+    text = f"""def program(x, lengths):
+    n, m = x.shape
+    y = torch.zeros_like(x)
+    z = torch.zeros_like(x)
+    for i in range(n):
+        for j in range({range_}):
+            y[i, j] = 2 * x[i, j]
+        h = 0.0
+        for j in range(m):
+            h = 0.5 * h + y[i, j]
+            z[i, j] = h
+    return z
+"""
+    program = compiled(text, f"<range({range_})>")
+    x, lengths = values(3, 5), torch.tensor([0, 5, 2])
+    torch.testing.assert_close(weft.kernel(program)(x, lengths), program(x, lengths))
+
+
+def test_gradients_of_a_part_of_a_state_are_those_of_this_part() -> None:
+    def partial_sums(x, lengths):
+        n, m = x.shape
+        y = torch.zeros_like(x)
+        z = torch.zeros(n, dtype=x.dtype)
+        for i in range(n):
+            h = 0.0
+            for j in range(m):
+                h = 0.5 * h + x[i, j]
+                y[i, j] = h
+            for j in range(lengths[i]):
+                z[i] += y[i, j] * (j + 1)
+        return z
+
+    x, lengths = values(3, 3), torch.tensor([0, 3, 1])
+    assert_same_derivatives(weft.kernel(partial_sums), x, lengths)
+
+
+def test_what_a_row_has_in_common_may_be_none_of_its_array_where_there_are_no_points() -> None:
+    """The sizes of `lengths` are what a kernel for a GPU then asks."""
+
+    def states_and_largest(x, lengths):
+        y = torch.zeros_like(x)
+        largest = torch.zeros(4, dtype=x.dtype)
+        for r in range(4):
+            h, most = 1.0, -1.0
+            for t in range(x.shape[1]):
+                if t < lengths[r]:
+                    h = 0.5 * h + x[r, t]
+                    most = max(most, x[r, t])
+                y[r, t] = h
+            largest[r] = most
+        return y, largest
+
+    report = weft.kernel(states_and_largest).check(values(4, 0), torch.tensor([1]))
+    assert report.ok and not report.findings, report.text()
 
 
 def test_ragged_rows_run_as_far_as_the_data_say() -> None:

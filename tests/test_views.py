@@ -10,7 +10,7 @@ import torch
 from test_objects import kernel_of
 
 import weft
-from weft.errors import OutOfRange, ShapeMismatch, UnsupportedSyntax, WeftError
+from weft.errors import OutOfRange, OverlapError, ShapeMismatch, UnsupportedSyntax, WeftError
 
 # name: the body of a function of x [2, 3, 8] and h, which divides 8
 READ: dict[str, str] = {
@@ -177,6 +177,52 @@ def test_what_is_no_view_or_leaves_one_is_refused(body: str, error: type[WeftErr
     with pytest.raises(error, match=message) as caught:
         kernel(_x(), 2)
     assert caught.value.location is not None and caught.value.remedy
+
+
+APART = [
+    "x[..., 4:] = x[..., :4]",
+    "x[0, :, h:] = x[1, :, :6]",
+    "x[..., ::2] += x[..., 1::2]",
+    "for i in range(2):\n    x[0, i] = x[0, 2 - i]",
+    "for i in range(2):\n    x[1, i, 1:] = x[1, i + 1, :-1]",
+    "for k in range(4, 8):\n    x[0, 0, k:] = x[0, 0, :8 - k]",
+    "x[1] = x[1]",
+    "x[:, :, 0] = x[0, 0, 0:3]",
+    "x[0, :, 5:8] = x[0, :, 2:5].T",
+    "x[..., 1:] = x[..., :-1].clone()",
+    "x[..., 1:] = x[..., :-1] * 1",
+    "if h > 2:\n    x[..., 1:] = x[..., :-1]",
+    "y = x[:, :, 0:1] * 1\ny[..., 1:] = y[..., :-1]\nx[..., :1] = y",
+]
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+@pytest.mark.parametrize("body", APART)
+def test_parts_that_are_stored_into_others_beside_them(body: str) -> None:
+    kernel, ours, theirs = _kernel(body), _x(), _x()
+    kernel(ours, 2), kernel.py(theirs, 2)
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.usefixtures("quickly_compiled")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x[..., 1:] = x[..., :-1]",
+        "x[..., 1:] += x[..., :-1]",
+        "x[..., 2:].copy_(x[..., :-2])",
+        "x[0, 0, ::2] = x[0, 0, :4]",
+        "t = x[:, 1:]\nx[:, :-1] = t",
+        "x[0, :, :3] = x[0, :, :3].T",
+        "for k in range(3, 8):\n    x[0, 0, k:] = x[0, 0, :8 - k]",
+        "for i in range(2):\n    x[1, i, 1:] = x[1, 2 * i, :-1]",
+        "if h > 1:\n    x[..., 1:] = x[..., :-1]",
+    ],
+)
+def test_parts_that_are_stored_into_what_they_overlap_are_refused(body: str) -> None:
+    with pytest.raises(OverlapError, match="PyTorch leaves open") as caught:
+        _kernel(body)(_x(), 2)
+    assert caught.value.location is not None and caught.value.evidence and "clone" in (caught.value.remedy or "")
 
 
 def test_views_under_torch_compile_and_in_the_simulator() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from weft.language.builder import Builder
 from weft.language.values import difference, tidy
 from weft.loops.affine import affine
-from weft.loops.ir import ZERO, Check, Const, Demand, Expr, Fault, Op, Ref, free_names, has_load, rewrite, substitute
+from weft.loops.ir import ZERO, Check, Const, Demand, Expr, Fault, FaultKind, Op, Ref, free_names, has_load, rewrite, substitute
 from weft.loops.types import BOOL, INT64
 
 
@@ -103,6 +103,13 @@ def check_elements(b: Builder, sizes: tuple[Expr, ...], what: str) -> None:
             b.evaluated(Check("check", (Const(True, BOOL), some), BOOL, fault=Fault("index", told, location=b.location)))
 
 
+def require(b: Builder, condition: Expr, what: str, kind: FaultKind) -> None:
+    """Have the call see to a condition, or the kernel where a loop or a branch decides."""
+    known = _known(b, condition)
+    if len(b.blocks) != 1 + len(b.loops) or not _at_call(b, known, what, kind):
+        b.evaluated(Check("check", (Const(True, BOOL), condition), BOOL, fault=Fault(kind, what, location=b.location)))
+
+
 def _parts_of_least(expr: Expr) -> tuple[Expr, ...]:
     """Expressions the least of which an integer is, as `i + 1 - max(0, i - w)` is that of i + 1 and w + 1."""
     match expr:
@@ -117,14 +124,14 @@ def _parts_of_least(expr: Expr) -> tuple[Expr, ...]:
     return tuple(part for x in parts for part in _parts_of_least(x))
 
 
-def _at_call(b: Builder, condition: Expr, what: str = "a subscript outside a view") -> bool:
+def _at_call(b: Builder, condition: Expr, what: str = "a subscript outside a view", kind: FaultKind = "index") -> bool:
     """Have the call see to a condition, unless a loop around does not run; whether it can."""
     for loop in b.loops:
         idle = Op("ge" if loop.step > 0 else "le", (b.in_sizes(loop.start), b.in_sizes(loop.stop)), BOOL)
         condition = Op("or", (idle, condition), BOOL)
     if not free_names(condition) <= b.fixed or has_load(condition):
         return False
-    demand = Demand(condition, Fault("index", what, location=b.location))
+    demand = Demand(condition, Fault(kind, what, location=b.location))
     if demand not in b.demands:
         b.demands.append(demand)
     return True

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 from weft.errors import TypeMismatch, UndefinedName, UnsupportedSyntax, WeftError
-from weft.language import precision, sequences, tensors, views
+from weft.language import overlaps, precision, sequences, tensors, views
 from weft.language.arithmetic import as_type
 from weft.language.builder import Builder, Environment
 from weft.language.carried import Attempt, Head, nothing
@@ -251,6 +251,8 @@ class Executor:
 
     def _in_place(self, held: View, operator: ast.operator, value: Value) -> None:
         """`held op= value`: stored into the array, in its dtype."""
+        if isinstance(value, View):
+            overlaps.check(self.builder, held, value)
         result = self.evaluate.operate(operator, held, value)
         if not isinstance(result, (Scalar, Computed)):
             raise TypeMismatch(f"{describe(result)} cannot be stored into a tensor", remedy="store numbers or tensors")
@@ -479,8 +481,10 @@ class Executor:
             merged = tensors.merged(b, name, one, other, then, orelse)
             if merged is not None:
                 return merged
-            why = "it is a tensor of another shape or dtype on each branch"
-            return Unset(why, "use two names", b.location)
+            if one.typed == other.typed and len(one.dims) == len(other.dims):
+                why = "it is one tensor or another, and only the call tells whether their sizes agree"
+                return Unset(why, "assert that they do before (assert a.shape == b.shape), or use two names", b.location)
+            return Unset("it is a tensor of another shape or dtype on each branch", "use two names", b.location)
         for value in (one, other):
             if isinstance(value, Unset):
                 return value

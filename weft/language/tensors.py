@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from weft.errors import NumberOverflow, ShapeMismatch, TypeMismatch, UnsupportedSyntax
-from weft.language import arithmetic, bounds, checks
+from weft.language import arithmetic, bounds, checks, overlaps
 from weft.language.arithmetic import as_type, operate
 from weft.language.builder import Builder
 from weft.language.kinds import cast, converted, leaves, low_and_high, storable
@@ -148,6 +148,8 @@ def assign(builder: Builder, target: View, value: Tensor | Scalar) -> None:
             f"a complex number is stored into a tensor of {target.dtype}", remedy="say which part: .real, .imag or abs(...)"
         )
     value = _fit_to(builder, target, value)
+    if isinstance(value, View):
+        overlaps.check(builder, target, value)
     if isinstance(value, Scalar):
         _check_fits(target, value)
         value = checks.stored(builder, value, target.dtype)

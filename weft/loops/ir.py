@@ -111,13 +111,16 @@ class Op(_Hashed):
         return self.name, self.args, self.type
 
 
+FaultKind = Literal["division", "overflow", "domain", "power", "store", "index", "overlap"]
+
+
 @dataclass(frozen=True)
 class Fault:
     """What Python raises where a condition does not hold. traps: a GPU stops there too; without it, code for a GPU goes on
     with what the operation gives. condition: what must hold, as text.
     """
 
-    kind: Literal["division", "overflow", "domain", "power", "store", "index"]
+    kind: FaultKind
     what: str
     traps: bool = True
     location: Location | None = None

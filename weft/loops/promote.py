@@ -363,7 +363,7 @@ class Promoter:
 
     def _always_between(self, at: Affine, low: Affine, high: Affine, around: tuple[For, ...], guard: Guard) -> bool:
         probe = Access("", (at - low,), (), False, around, guard, 0, None)
-        return self.polyhedra.outside(probe, ((high - low).expr(),)) is None
+        return self.polyhedra.surely_inside(probe, ((high - low).expr(),))
 
 
 def _stored_and_loaded(body: tuple[Stmt, ...]) -> list[str]:

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from weft.loops.accesses import collect
+from weft.loops.accesses import Access, collect
 from weft.loops.affine import affine, is_bound
 from weft.loops.ir import (
+    ZERO,
     Array,
     Const,
     Expr,
@@ -131,7 +132,7 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
         # where only some iterations load, a tile stops at the array's end; where there may be none, what they have in common
         # is asked for
         early = bool(access.loops) and not access.write and any(isinstance(i, Const) for i in access.index)
-        if access.guard or early:
+        if access.guard or early or _partly_common(function, nest, access):
             shape = function.array(access.array).shape
             names |= {name for extent in shape for name in free_names(extent)}
     out = [Slot("pointer", a.name, a.dtype, a.name) for a in arrays]
@@ -144,6 +145,16 @@ def slots(function: Function, nest: Nest, facts: Facts) -> tuple[Slot, ...]:
         Slot("scalar", s.name, FLOAT64 if s.type == FLOAT64 else INT64) for s in function.scalars if s.name in names
     ]
     return tuple(out)
+
+
+def _partly_common(function: Function, nest: Nest, access: Access) -> bool:
+    """Whether all iterations of the loops in a nest load the same element, which an axis that does not end with its array
+    names: where there are no iterations, it may be none of the array's.
+    """
+    if access.write or not access.loops or any(free_names(i) & {f.var for f in access.loops} for i in access.index):
+        return False
+    whole = {(Ref(a.var, INT64), a.stop) for a in nest.axes if a.start == ZERO}
+    return any((i, extent) not in whole for i, extent in zip(access.index, function.array(access.array).shape, strict=True))
 
 
 def faults_of(nest: Nest) -> tuple[Fault, ...]:

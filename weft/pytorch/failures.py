@@ -9,7 +9,16 @@ from typing import Any
 
 import torch
 
-from weft.errors import DivisionByZero, LaunchError, MathDomainError, NumberOverflow, OutOfRange, StoreOverflow, WeftError
+from weft.errors import (
+    DivisionByZero,
+    LaunchError,
+    MathDomainError,
+    NumberOverflow,
+    OutOfRange,
+    OverlapError,
+    StoreOverflow,
+    WeftError,
+)
 from weft.loops.failing import Failing, failing
 from weft.loops.ir import Expr, Fault, Function, checks_in, free_names
 from weft.loops.schedule import Nest
@@ -22,6 +31,7 @@ _FAILURES: dict[str, tuple[type[WeftError], str]] = {
     "division": (DivisionByZero, "divide by another number, or guard the division with if"),
     "overflow": (NumberOverflow, "use smaller numbers, or a float"),
     "index": (OutOfRange, "use subscripts of the view's own sizes"),
+    "overlap": (OverlapError, "store a copy: add .clone() to the right side"),
     "store": (StoreOverflow, "store a number that fits, or use a wider dtype"),
     "power": (MathDomainError, "make the base a float, with float() or .float(), or pass an exponent of 0 or more"),
     "domain": (MathDomainError, "guard the call with if, or use torch's function, which gives nan or inf"),

@@ -222,7 +222,7 @@ def _own_nest(function: Function, group: list[Plan], names: Names) -> Function |
             made, part = [If(condition, tuple(made), (), (merge,), plan.site.store.location)], Ref(merge.name, type_)
         statements += made
         total = add(total, part)
-    shown: dict[str, Expr] = {p.var: Ref(variables[p.axis], INT64) for p in first.placed if not first.digits}
+    shown: dict[str, Expr] = {p.var: Ref(variables[p.axis], INT64) for p in first.placed}
     shown |= _names_of(summed, sums)
     around_sum = {f.var: ascending_loop(f, shown) for f in first.summed}
     value = total

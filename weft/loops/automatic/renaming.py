@@ -165,7 +165,7 @@ def _copy(function: Function, array: Array, copy: str, reads: list[Access], name
         nest: Stmt = Store(copy, index, Load(array.name, index, array.dtype.opmath), location)
         for variable, (low, high) in reversed(list(zip(variables, box, strict=True))):
             nest = For(variable, low, high, 1, (), (nest,), implied=True, location=location)
-        if box is whole or all(Polyhedra(function).outside(a, array.shape) is None for a in collect((nest,))):
+        if box is whole or all(Polyhedra(function).surely_inside(a, array.shape) for a in collect((nest,))):
             break
     return nest
 

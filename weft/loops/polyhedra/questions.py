@@ -296,6 +296,13 @@ class Polyhedra:
             bare = replace(access, guard=())
             return self.outside(bare, shape, only, wraps) if access.guard else (UNDECIDED, only or 0)
 
+    def surely_inside(self, access: Access, shape: tuple[Expr, ...]) -> bool:
+        """Whether an access is known to stay in its array, of these extents. What isl cannot be told, as bounds that data
+        decide, is not.
+        """
+        told = all(self.tells(access, shape, axis) for axis in range(len(shape)))
+        return told and self.outside(access, shape) is None
+
     def tells(self, access: Access, shape: tuple[Expr, ...], axis: int) -> bool:
         """Whether `outside` looks at an axis: it does where isl can be told the subscript and how long the axis is."""
         system, form = self.system(), access.subscript[axis]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.errors import InapplicableTransform
-from weft.loops.accesses import Access, collect
+from weft.loops.accesses import collect
 from weft.loops.ir import Const, Expr, For, Function, If, Let, Load, Op, Stmt, Store, free_names, statement_exprs, walk_expr
 from weft.loops.names import names_bound_in
 from weft.loops.polyhedra import Polyhedra
@@ -104,12 +104,8 @@ def _always_inside(function: Function, stmt: Let, loops: tuple[For, ...]) -> boo
     """Whether what is read lies in its array wherever these loops run."""
     polyhedra = Polyhedra(function)
 
-    def inside(access: Access) -> bool:
-        known = all(form is not None for form in access.subscript)
-        return known and polyhedra.outside(access, function.array(access.array).shape) is None
-
     fails = any(isinstance(e, Op) and not gives_a_value(e) for e in walk_expr(stmt.value))
-    return not fails and all(inside(a) for a in collect((stmt,), loops))
+    return not fails and all(polyhedra.surely_inside(a, function.array(a.array).shape) for a in collect((stmt,), loops))
 
 
 def parallel(function: Function, var: str) -> Proposal:

@@ -93,8 +93,7 @@ def convert_if(function: Function, label: str) -> Proposal:
         for access in collect((s,), loops) if isinstance(s, Store) else ():
             if not access.write:
                 continue
-            shape = function.array(access.array).shape
-            if None in access.subscript or polyhedra.outside(access, shape) is not None:
+            if not polyhedra.surely_inside(access, function.array(access.array).shape):
                 raise InapplicableTransform(
                     f"{what}: {access.array} may be left where the condition does not hold", location=s.location,
                     evidence=["a choice stores into the element in any case, then its old value"],
