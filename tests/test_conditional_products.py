@@ -118,7 +118,7 @@ def test_conditions_of_both_sides():
     assert report.ok, str(report)
 
 
-@pytest.mark.parametrize("rows", [40, pytest.param(77, marks=pytest.mark.long)])  # whose lines are packets, and which are packed
+@pytest.mark.parametrize("rows", [40, pytest.param(77, marks=pytest.mark.long)])  # lines of whole packets, and packed ones
 def test_nothing_reads_memory_that_nobody_asks_of(rows):
     """What was beside the diagonal came with the packets across it: no value was wrong, and reads told of nobody's memory."""
     torch.manual_seed(0)

@@ -142,17 +142,18 @@ STARTS = [[0, 3, 3, 17, 40, 41, 60], [-7, 5, 2, 20, -60, -50, 60], [59, 60, 0, 6
 @pytest.mark.parametrize("longer", [0, 9])
 def test_bounds_that_are_inside_are_looked_at_once(starts: list[int], longer: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fold, "MANY_ROWS", 1)
-    for width, plan in (12, ThreadPlan), (3, fold.FoldPlan):
+    for width, line, plan in (12, 1 << 10, ThreadPlan), (16, 32, fold.FoldPlan), (3, 32, fold.FoldPlan):
+        monkeypatch.setattr(fold, "SHORTEST_LINE", line)
         args = torch.randn(60, width), torch.tensor(starts), torch.randn(60 + longer)
-        (launch,) = examine(sums_between, args).launches()
-        assert isinstance(launch.variant.plan, plan)
+        found = [type(launch.variant.plan) for launch in examine(sums_between, args).launches()]
+        assert {*found} == {plan}
         looked_at_once(*args)
 
 
 def looked_at_once(*args: torch.Tensor) -> None:
     text = sums_between.source(*args, arch="sm_90a")
-    quick, looking = text.split("else {")
-    assert "inside(" not in quick and looking.count("weft::inside(") >= 1
+    quick = [part.split("else {")[0] for part in text.split("// all subscripts are inside")[1:]]
+    assert quick and not any("inside(" in part for part in quick) and "weft::inside(" in text
     report = sums_between.check(*args, seeds=2)
     assert not report.findings and report.ok, str(report)
 

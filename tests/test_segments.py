@@ -64,6 +64,18 @@ def sparse_product(starts, columns, values, x):
 
 
 @weft.kernel
+def sparse_lines(starts, columns, values, x):
+    y = torch.empty(starts.shape[0] - 1, x.shape[1])
+    for r in range(starts.shape[0] - 1):
+        for d in range(x.shape[1]):
+            total = 0.0
+            for j in range(starts[r], starts[r + 1]):
+                total += values[j] * x[columns[j], d]
+            y[r, d] = total
+    return y
+
+
+@weft.kernel
 def sparse_times_dense(starts, columns, values, x):
     """Both gradients are joined, one of them a sum over the columns of x."""
     y = torch.zeros(starts.shape[0] - 1, x.shape[1])
@@ -71,6 +83,28 @@ def sparse_times_dense(starts, columns, values, x):
         for j in range(starts[r], starts[r + 1]):
             for d in range(x.shape[1]):
                 y[r, d] += values[j] * x[columns[j], d]
+    return y
+
+
+@weft.kernel
+def attended(starts, columns, scores, x):
+    """The mean of neighbours, by a softmax of the scores of a row."""
+    y = torch.empty(starts.shape[0] - 1, x.shape[1])
+    a = torch.empty_like(scores)
+    for r in range(starts.shape[0] - 1):
+        m = -math.inf
+        for j in range(starts[r], starts[r + 1]):
+            m = max(m, scores[j])
+        s = 0.0
+        for j in range(starts[r], starts[r + 1]):
+            s += torch.exp(scores[j] - m)
+        for j in range(starts[r], starts[r + 1]):
+            a[j] = torch.exp(scores[j] - m) / s
+        for d in range(x.shape[1]):
+            total = 0.0
+            for j in range(starts[r], starts[r + 1]):
+                total += a[j] * x[columns[j], d]
+            y[r, d] = total
     return y
 
 
@@ -241,25 +275,50 @@ def test_a_grid_has_room_for_rows_as_they_are_on_average() -> None:
 
 def test_sums_of_rows_look_at_their_bounds_once() -> None:
     args = "int64[300002]", "int64[9000000]", "float32[9000000]", "float32[300001]"
-    launch, longer = launches_of(sparse_product, *args)
+    launch, *_ = launches_of(sparse_product, *args)
     assert isinstance(launch.variant.plan, FoldPlan) and launch.variant.plan.threads == 8
-    assert longer.variant == launch.variant and longer.entry == "sparse_product"
-    quick, *_ = sparse_product.source(*args, arch="sm_90a").split("else {")
+    _, own, *_ = sparse_product.source(*args, arch="sm_90a").split("// all subscripts are inside")
+    quick, *_ = own.split("else {")
     assert "values[j]" in quick and "values_size_0, 3, outside" not in quick
 
 
 @pytest.mark.parametrize("kernel", [edge_softmax, sparse_product])
 def test_a_row_much_longer_than_the_others_has_a_block(kernel: Any) -> None:
+    starts, n = with_long_rows()
+    rest = (R(n),) if kernel is edge_softmax else (torch.randint(0, 9, (n,)), R(n), R(9))
+    found = launches_of(kernel, starts, *rest)
+    launch, *_ = (one for one in found if isinstance(one.variant.plan, FoldPlan) and one.variant.plan.longer)
+    assert launch.variant.plan.longer < 600 and launch.variant.plan.threads < 32 and launch.block == (256, 1, 1)
+    report = kernel.check(starts, *rest)
+    assert not report.findings and report.ok, str(report)
+
+
+@pytest.mark.parametrize("width", [9, 16])
+def test_points_that_have_lines_of_memory_are_read_along_these(width: int) -> None:
+    starts, n = with_long_rows()
+    args = starts, torch.randint(-9, 9, (n,)), R(n), R(9, width)
+    launch, *others = launches_of(sparse_lines, *args)
+    plan = launch.variant.plan
+    assert isinstance(plan, FoldPlan) and plan.lane == "d" and plan.longer < 600
+    assert [one.entry for one in others] == ["sparse_lines_share", "sparse_lines_join"]
+    assert plan.vector == (4 if width == 16 else 1) and plan.threads <= 32
+    report = sparse_lines.check(*args)
+    assert not report.findings and report.ok, str(report)
+
+
+def test_what_rows_share_is_a_pass_of_its_own() -> None:
+    *found, in_order = launches_of(attended, "int64[100001]", "int64[2000000]", "float32[2000000]", "float32[100000, 64]")
+    assert not any(isinstance(one.variant.plan, ThreadPlan) for one in found) and in_order.nest.rare
+    for starts in ([0, 3, 3, 7, 12], [0, 5, 3, 8, 12]):
+        report = attended.check(torch.tensor(starts), torch.randint(0, 9, (12,)), R(12), R(9, 8))
+        assert not report.findings and report.ok, str(report)
+
+
+def with_long_rows() -> tuple[torch.Tensor, int]:
     torch.manual_seed(3)
     lengths = torch.tensor([3, 700, 0, *[9] * 1100, 601, 5])
     starts = torch.cat((torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)))
-    n = int(starts[-1])
-    rest = (R(n),) if kernel is edge_softmax else (torch.randint(0, 9, (n,)), R(n), R(9))
-    found = launches_of(kernel, starts, *rest)
-    shorter, after = (one for one in found if isinstance(one.variant.plan, FoldPlan) and one.variant.plan.longer)
-    assert shorter.variant.plan.longer < 600 and shorter.block[0] < 32 and after.block == (256, 1, 1)
-    report = kernel.check(starts, *rest)
-    assert not report.findings and report.ok, str(report)
+    return starts, int(starts[-1])
 
 
 def test_gradients_of_sums_are_gathered_by_the_numbers_of_rows() -> None:

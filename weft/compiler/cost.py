@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from weft.compiler.launch import Launch
 from weft.compiler.points import most_points
 from weft.emit import entries
+from weft.emit.names import kernel_entry
 from weft.loops.intervals import Ranges, bounds
-from weft.loops.ir import For, Stmt, bodies, free_names, walk
+from weft.loops.ir import For, Let, Load, Stmt, bodies, free_names, walk, walk_expr
 from weft.loops.wavefronts import points_of
 from weft.plan.arguments import Facts, subscripts
 from weft.plan.chain import ChainPlan
+from weft.plan.fold import FoldPlan
 from weft.plan.product import ProductPlan
 from weft.plan.threads import ThreadPlan
 from weft.plan.traffic import LAUNCH_SECONDS
@@ -22,7 +24,8 @@ from weft.plan.wavefront import WavefrontPlan, seconds_of_steps
 # a thread goes through a loop, at the least: nothing of the next one is on its way meanwhile.
 ITERATION_SECONDS, THREADS, OUTER_SECONDS = 2e-8, 1 << 16, 5e-7
 # How many times as long iterations of loops take in which threads that share the loops around them go through loops: what
-# neighbours read lies apart.
+# neighbours read lies apart. And of threads that go by themselves through ranges that data decide: neighbours also wait for
+# the longest.
 LYING_APART = 2
 # The same of loops that threads share whose iterations touch no neighbours at all: each element comes with a sector.
 A_SECTOR = 8
@@ -51,12 +54,16 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
             turn = launch.variant.plan.block if launch.variant.plan.shared else 1
             threads = points * turn
         work = points * _iterations(nest.body, names, own, turn)
+        if isinstance(plan := launch.variant.plan, FoldPlan) and plan.shares and launch.entry != kernel_entry(nest.name):
+            work = 0  # what finds longer rows, and what combines parts of them
         seconds = ITERATION_SECONDS * work / max(1, min(threads, THREADS))
         if turn > 1 and any(isinstance(s, For) for stmt in nest.body if isinstance(stmt, For) for s in walk(stmt.body)):
             seconds *= LYING_APART
         if turn > 1 and any(_apart(stmt, launch.variant.facts) for stmt in nest.body if isinstance(stmt, For)):
             seconds *= A_SECTOR
         if isinstance(launch.variant.plan, ThreadPlan) and not launch.variant.plan.shared:
+            if _data_decide(nest.body):
+                seconds *= LYING_APART
             seconds = max(seconds, OUTER_SECONDS * _outer_iterations(nest.body, names, own))
         if isinstance(plan := launch.variant.plan, ChainPlan):
             multiplies = launch.entry == entries.of_chained_products(nest, plan)
@@ -71,6 +78,15 @@ def seconds_of(program: Sequence[Launch], names: Mapping[str, int], ranges: Rang
         once *= math.prod(sum(g.taken) / len(g.taken) for g in launch.when)
         total += once * math.prod(most_points(s.start, s.stop, s.step, names, own) for s in inner)
     return total
+
+
+def _data_decide(body: tuple[Stmt, ...]) -> bool:
+    """Whether how many iterations some loop has is read from memory."""
+    loops = [s for s in walk(body) if isinstance(s, For)]
+    read = {s.name for s in walk(body) if isinstance(s, Let) and any(isinstance(e, Load) for e in walk_expr(s.value))}
+    while more := {s.name for s in walk(body) if isinstance(s, Let) and free_names(s.value) & read} - read:
+        read |= more
+    return any((free_names(s.start) | free_names(s.stop)) & read for s in loops)
 
 
 def seconds_of_looking(launch: Launch, names: Mapping[str, int], ranges: Ranges) -> float:

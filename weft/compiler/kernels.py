@@ -44,6 +44,7 @@ from weft.plan.fold import (
     plan_parts,
     row_bytes,
     same_reads,
+    share_memory,
     steps,
 )
 from weft.plan.join import JoinPlan, Meeting, dependent_steps, plan_joins
@@ -332,7 +333,7 @@ def _plan_folds(
             return None
     if folds.chunks and most[folds.lane] > folds.holds:
         return None
-    folds = replace(folds, whole=0, narrow=False)
+    folds = replace(folds, whole=0, narrow=False, longer=0, shares=0)  # who looks for longer rows has as many in all iterations
     ends_of_rows = [e for a in sweeps.rows for e in (sweeps.axes[a].start, sweeps.axes[a].stop)]
     if not any(free_names(e) & ranges.keys() for e in ends_of_rows):
         return folds, extents
@@ -438,19 +439,20 @@ def _launch_folds(
     if plan.shared:
         memory = [(f.results[0], *part_memory(f)) for f in sweeps.folds]
         partial = tuple((name, type_, words * extents.rows * extents.parts) for name, type_, words in memory)
-    block = (plan.threads, plan.teams, 1)
+    block = (BLOCK, 1, 1) if plan.longer else (plan.threads, plan.teams, 1)
     blocks = min(_LARGEST_GRID // plan.cluster * plan.cluster, extents.blocks)
+    grids = {"": blocks, "share": extents.longer, "join": extents.longer}
+    if plan.shares:
+        partial = tuple(share_memory(function, sweeps, plan, extents))
     reads = held_reads(plan.arranged(sweeps), plan.lane) if plan.inside else ()
     shared = sum(part_bytes(plan, function.array(v.array).dtype.size) for v in reads)
     made = [
         Launch(
-            variant, entry, (blocks, extents.parts if step.shared else 1, 1), block, partial=partial, parts=extents.parts,
-            cluster=plan.cluster, shared=shared, dependent=k > 0,
+            variant, entry, (grids[step.longer], extents.parts if step.shared else 1, 1), block, partial=partial,
+            parts=extents.parts, cluster=plan.cluster, shared=shared, dependent=k > 0,
         )
         for k, (entry, step) in enumerate(zip(entries.of_folds(nest, sweeps, plan), steps(sweeps, plan), strict=True))
     ]  # fmt: skip
-    if plan.longer:
-        made[-1] = replace(made[-1], grid=(-(-extents.rows // plan.looked), 1, 1), block=(BLOCK, 1, 1))
     return tuple(made)
 
 

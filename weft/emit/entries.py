@@ -25,8 +25,8 @@ def of_maps(nest: Nest, plan: MapPlan) -> tuple[str, ...]:
 
 def of_folds(nest: Nest, sweeps: Sweeps, plan: FoldPlan) -> tuple[str, ...]:
     name = kernel_entry(nest.name)
-    if plan.longer:
-        return f"{name}_shorter", name
+    if plan.shares:
+        return name, f"{name}_share", f"{name}_join"
     last = len(steps(sweeps, plan)) - 1
     return tuple(name if k == last else f"{name}_parts_{k + 1}" if last > 1 else f"{name}_parts" for k in range(last + 1))
 

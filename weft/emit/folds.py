@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
+from typing import Self
 
 from weft.emit import entries
 from weft.emit.algebras import algebra_type, extremum_type, is_place, join
@@ -25,6 +26,7 @@ from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Map, Read, Write, mapped, mapped_write, names_of, starts_neutral, uses, uses_of_write
 from weft.loops.accesses import counted_from_end, not_below_0
 from weft.loops.algebra.table import EXTREMA
+from weft.loops.digits import replaced
 from weft.loops.ir import (
     Cast,
     Check,
@@ -43,13 +45,31 @@ from weft.loops.ir import (
 from weft.loops.schedule import Nest
 from weft.loops.types import FLOAT32, FLOATS8, INT64
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, PACKET_BYTES, WARP, FoldPlan, Step, lane_of, rows_alike, steps, whole_runs
+from weft.plan.fold import (
+    BLOCK,
+    PACKET_BYTES,
+    WARP,
+    FoldPlan,
+    Step,
+    is_run,
+    lane_of,
+    loaded_anyway,
+    rows_alike,
+    steps,
+    stored_in_packets,
+    whole_runs,
+)
 from weft.plan.merged import told_apart
 
 # Points whose loads a thread has in flight, and of rows whose lengths data decide, which are often short.
 _UNROLL, _FEW_ON_THE_WAY = 8, 4
 # Bytes of packets that it has.
 _BYTES_ON_THE_WAY = 64
+# Blocks of a multiprocessor whose threads read lines of points, of rows of several lengths. With as many registers as the
+# compiler likes, sums of segments took 1.15 times as long on an H200, and products of sparse matrices 1.03 times.
+_BLOCKS_OF_LINES = 5
+# What the launches for longer rows tell each other, beside parts of folds.
+_LISTED = ("listed_rows", "listed_before", "listed_found", "pieces")
 
 
 def emit(
@@ -80,6 +100,8 @@ def emit(
     if plan.stages or plan.inside:
         writer.line(f'#include "weft/{"row" if plan.inside and plan.vector == 1 else "bulk"}.cuh"')
     writer.line('#include "weft/memory.cuh"')
+    if plan.shares:
+        writer.line('#include "weft/shares.cuh"')
     writer.line('#include "weft/team.cuh"')
     extrema = [f for f in sweeps.folds if f.algebra in EXTREMA]
     if extrema:
@@ -89,7 +111,8 @@ def emit(
         writer.line(f"using {_alias(fold)} = {type_};")
     for step, entry, launch in zip(launched, entries.of_folds(nest, sweeps, plan), launches, strict=True):
         writer.line()
-        its, by = (LongerEntry, alone_in_blocks(sweeps, plan)) if step.longer else (kind or Entry, plan)
+        its = SharedRows if step.longer == "share" else JoinedRows if step.longer == "join" else kind or Entry
+        by = alone_in_blocks(arranged, plan) if step.longer else plan
         its.begun(function, own, facts, writer, arranged, by, step, columns).emit(entry, launch)
     return writer.text()
 
@@ -152,8 +175,8 @@ class Entry(ValueBody):
         plan: FoldPlan,
         step: Step,
         columns: Columns | None = None,
-    ) -> Entry:
-        own = {"outside", "parts", "part", "here", "v", "k", "chunk", "memory", *(_alias(f) for f in sweeps.folds)}
+    ) -> Self:
+        own = {"outside", "parts", "part", "here", "v", "k", "chunk", "memory", *_LISTED, *(_alias(f) for f in sweeps.folds)}
         taken = own | {*entries.of_folds(nest, sweeps, plan)}
         told = {a.name: a for a in sweeps.axes.values() if "." not in a.name}  # axes that are counted as one are boxes
         parts = told_apart(sweeps, plan.merged)
@@ -175,27 +198,36 @@ class Entry(ValueBody):
         self.counts: dict[str, str] = {}  # how many points axes have that tell the places of extrema
         self.last: dict[str, str] = {}  # of extrema: what sums are relative to in the end
         self.repairs = {r.sum: r for stage in self.sweeps.stages for s in stage for r in s.repairs}
-        self.thread = "threadIdx.x"  # the thread's place among those of its row
+        several = self.plan.longer and self.plan.threads < BLOCK  # in a block that may also have one row
+        one = "0" if self.plan.threads == 1 else f"threadIdx.x % {self.plan.threads}"
+        self.thread = one if several else "threadIdx.x"  # the thread's place among those of its row
+        self.team = f"threadIdx.x / {self.plan.threads}" if several else "threadIdx.y"  # the row's among those of its block
+        self.block = "blockIdx.x"  # the block's place among those of rows
+        self.of_axes: dict[str, str] = {}  # how many rows there are along each axis, where that is told before
         self.row = ""  # the row's place among all, "" where there is one
         self.rows_name = ""  # how many rows there are, where neighbouring threads have rows of their own and blocks share them
+        self.taken_where = ""  # where points are taken, "" where all are
         self.first = ""  # the first of the neighbouring rows that a thread has, "" where it has one
-        self.others = ""  # how many of these other blocks have, too
+        self.elsewhere = ""  # how many of these other blocks have, too
 
     # ---------------------------------------------------------------- the kernel
 
     def emit(self, entry: str, dependence: Dependence) -> None:
         given = parameters(self.function, self.nest, self.facts, self)
-        left = self.sweeps.folds if self.plan.shared else self.columns.folds if self.columns is not None else ()
+        left = self.sweeps.folds if self.plan.shared or self.plan.shares else ()
+        left = self.columns.folds if self.columns is not None else left
         if left:
             for fold in left:
                 name = self.partials[fold.results[0]] = self.fresh.fresh(f"{fold.results[0]}_parts")
                 given.append(f"{self.value_type(fold)}* {name}")
+            given += [f"int64_t* {name}" for name in _LISTED] if self.plan.shares else []
             given.append("const int64_t parts")
         lines = ",\n    ".join(given)
         self.writer.cite(self.function.location)
         # told of one block, the compiler keeps loads where they are instead of having more threads
         packets = self.plan.beside and self.plan.vector > 1 and not self.plan.left
         blocks = self.plan.resident or self.plan.inside or (1 if packets else 0)
+        blocks = _BLOCKS_OF_LINES if self.plan.beside and self.plan.longer else blocks
         resident = f", {blocks}" if blocks else ""
         bounds = f"__launch_bounds__({self.plan.threads * self.plan.teams}{resident})"
         bounds += f" __cluster_dims__({self.plan.cluster}, 1, 1)" if self.plan.cluster > 1 else ""
@@ -206,10 +238,20 @@ class Entry(ValueBody):
             self.stop_outside(mark)
 
     def body(self) -> None:
-        self.rows()
-        if self.plan.longer:
-            self.writer.line(f"if ({self.longer()}) return;  // has a block of the launch after")
-        self.stages()
+        if not self.plan.longer:
+            self.rows()
+            self.stages()
+            return
+        longer = (ListedRows if self.plan.shares else LongerRows).among(self)
+        looking = longer.blocks()
+        with self.writer.block(f"if (blockIdx.x < {looking})"):
+            longer.body()
+        with self.writer.block("else"):
+            self.block = self.fresh.fresh("block")
+            self.writer.line(f"const int64_t {self.block} = int64_t(blockIdx.x) - {looking};")
+            self.rows()
+            with self.writer.block(f"if (!({self.longer()}))"):
+                self.stages()
 
     def longer(self) -> str:
         """Whether the row has more points than its threads go through."""
@@ -242,27 +284,16 @@ class Entry(ValueBody):
         if self.step.shared:
             line("const int64_t part = blockIdx.y;")
         axes = [self.axes[a] for a in plan.rows]
-        counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
+        counts = self.of_axes or {a.name: self.span(a, f"{a.name}_count") for a in axes}
         if plan.beside:
-            lane, side, vector = axes[-1], plan.across[0][0], plan.vector
-            count, wide = counts[lane.name], side * vector
-            tiles, place = self.fresh.fresh(f"{lane.name}_tiles"), self.fresh.fresh(f"{lane.name}_place")
-            each = f"{vector} of them" if vector > 1 else "one"
-            line(f"// {wide} neighbours along {lane.name}, {BLOCK // side} threads for each; a thread has {each}")
-            line("// and those beyond the end repeat the last")
-            line(f"const int64_t {tiles} = ({count} + {wide - 1}) / {wide};")
-            if plan.fewer:
-                line(f"if (blockIdx.x >= {' * '.join([tiles, *(counts[a.name] for a in axes[:-1])])}) return;")
-            x = f"threadIdx.x % {side}" + (f" * {vector}" if vector > 1 else "")
-            line(f"const int64_t {place} = int64_t(blockIdx.x % {tiles}) * {wide} + {x};")
-            line(f"const bool here = {place} < {count};")
-            self.narrowly(axes[:-1], f"int64_t(blockIdx.x / {self.counted(tiles)})", counts)
-            own = self.declare(lane.name) if lane.start == ZERO and vector == 1 else self.fresh.fresh(f"{lane.name}_first")
-            line(f"const int64_t {own} = weft::minimum<int64_t>({place}, {count} - {vector});")
-            self.first = own if vector > 1 else ""
-            if lane.start != ZERO:  # in vectors rows start at 0
-                line(f"const int64_t {self.declare(lane.name)} = {self.printer.index(lane.start, SUM)} + {own};")
-            self.row = own
+            tiles, group = self.tiles(axes, counts), self.block
+            if plan.teams > 1:
+                group = self.fresh.fresh("group")
+                line(f"const int64_t {group} = int64_t({self.block}) * {plan.teams} + {self.team};")
+            if plan.fewer or plan.teams > 1:
+                line(f"if ({group} >= {' * '.join([tiles, *(counts[a.name] for a in axes[:-1])])}) return;")
+            self.neighbours(axes, tiles, group, counts)
+            own, count = self.row, counts[axes[-1].name]
             if plan.shared and len(axes) > 1:
                 self.row = self.fresh.fresh("row")
                 line(f"const int64_t {self.row} = int64_t(blockIdx.x / {tiles}) * {count} + {own};")
@@ -275,10 +306,10 @@ class Entry(ValueBody):
         if plan.several > 1:
             self.several_rows(axes, counts)
             return
-        team = f" * {plan.teams} + threadIdx.y" if plan.teams > 1 else ""
+        team = f" * {plan.teams} + {self.team}" if plan.teams > 1 else ""
         named = len(axes) == 1 and axes[0].start == ZERO
         self.row = self.declare(axes[0].name) if named else self.fresh.fresh("row")
-        line(f"const int64_t {self.row} = int64_t(blockIdx.x){team};")
+        line(f"const int64_t {self.row} = int64_t({self.block}){team};")
         if plan.teams > 1 or plan.fewer:
             line(f"if ({self.row} >= {' * '.join(counts[a.name] for a in axes)}) return;")
         if not named:
@@ -291,10 +322,10 @@ class Entry(ValueBody):
         line(f"// {self.plan.several} neighbours along {last.name} at once")
         line(f"const int64_t {groups} = ({count} + {self.plan.several - 1}) / {self.plan.several};")
         self.narrowly(others, f"int64_t(blockIdx.x / {self.counted(groups)})", counts)
-        wanted, place, self.others = (self.fresh.fresh(f"{last.name}_{how}") for how in ("wanted", "place", "others"))
+        wanted, place, self.elsewhere = (self.fresh.fresh(f"{last.name}_{how}") for how in ("wanted", "place", "others"))
         line(f"const int64_t {wanted} = int64_t(blockIdx.x % {self.counted(groups)}) * {self.plan.several};")
         line(f"const int64_t {place} = weft::minimum<int64_t>({wanted}, {count} - {self.plan.several});")
-        line(f"const int32_t {self.others} = int32_t({wanted} - {place});")
+        line(f"const int32_t {self.elsewhere} = int32_t({wanted} - {place});")
         self.first = place
         if last.start != ZERO:
             self.first = self.fresh.fresh(f"{last.name}_first")
@@ -302,6 +333,33 @@ class Entry(ValueBody):
         self.row = self.fresh.fresh("row")
         if self.step.shared or self.plan.shared:
             line(f"const int64_t {self.row} = int64_t(blockIdx.x / {self.counted(groups)}) * {count} + {place};")
+
+    def tiles(self, axes: Sequence[Axis], counts: dict[str, str]) -> str:
+        """How many groups of neighbouring rows there are along the lane."""
+        lane, side, vector = axes[-1], self.plan.across[0][0], self.plan.vector
+        tiles, each = self.fresh.fresh(f"{lane.name}_tiles"), f"{vector} of them" if vector > 1 else "one"
+        down = self.plan.threads // side
+        whose = f"{down} threads for each" if down > 1 else "a thread for each"
+        self.writer.line(f"// {side * vector} neighbours along {lane.name}, {whose}; a thread has {each}")
+        self.writer.line("// and those beyond the end repeat the last")
+        self.writer.line(f"const int64_t {tiles} = ({counts[lane.name]} + {side * vector - 1}) / {side * vector};")
+        return tiles
+
+    def neighbours(self, axes: Sequence[Axis], tiles: str, group: str, counts: dict[str, str]) -> None:
+        """The rows of a thread in a group of neighbours, by its number among all."""
+        lane, side, vector, line = axes[-1], self.plan.across[0][0], self.plan.vector, self.writer.line
+        count, place = counts[lane.name], self.fresh.fresh(f"{lane.name}_place")
+        x = (self.thread if side == self.plan.threads else f"threadIdx.x % {side}") + (f" * {vector}" if vector > 1 else "")
+        group = group if group == "blockIdx.x" else self.counted(group)
+        line(f"const int64_t {place} = int64_t({group} % {self.counted(tiles)}) * {side * vector} + {x};")
+        line(f"const bool here = {place} < {count};")
+        self.narrowly(axes[:-1], f"int64_t({group} / {self.counted(tiles)})", counts)
+        own = self.declare(lane.name) if lane.start == ZERO and vector == 1 else self.fresh.fresh(f"{lane.name}_first")
+        line(f"const int64_t {own} = weft::minimum<int64_t>({place}, {count} - {vector});")
+        self.first = own if vector > 1 else ""
+        if lane.start != ZERO:  # in vectors rows start at 0
+            line(f"const int64_t {self.declare(lane.name)} = {self.printer.index(lane.start, SUM)} + {own};")
+        self.row = own
 
     def narrowly(self, axes: Sequence[Axis], place: str, counts: dict[str, str]) -> None:
         """The coordinates of a row, or of a point of one, as its place among all tells them."""
@@ -443,7 +501,9 @@ class Entry(ValueBody):
         is a subscript of by itself: if not, points need not look.
         """
         known = self.known_inside
-        ragged = [] if self.plan.beside else [a for a in axes if self.ragged(a) and not self.of_points(a, axes)]
+        ragged = [a for a in axes if self.ragged(a) and not self.of_points(a, axes)]
+        if self.plan.beside and self.plan.lane not in rows_alike(self.sweeps, self.plan.rows):
+            ragged = []
         told = {a.name: self.told_by_bounds(work, Ref(a.name, INT64)) for a in ragged}
         if not any(told.values()):
             self.all_points(axes, work, across)
@@ -503,7 +563,7 @@ class Entry(ValueBody):
         with self.spelled(self.kept_of_rows(work) if lane is not None else {}):
             if not lines:
                 assert lane is not None
-                self.along(lane, work, self.plan.threads, "threadIdx.x", self.step.shared)
+                self.along(lane, work, self.plan.threads, self.thread, self.step.shared)
             else:
                 self.over_lines(lines, lane, work, across)
 
@@ -517,12 +577,12 @@ class Entry(ValueBody):
         total = self.fresh.fresh("lines") if len(lines) > 1 or self.plan.beside else whole
         if total != whole:
             self.writer.line(f"const int64_t {total} = {whole};")
-        place = "0" if down == 1 else "threadIdx.x" if across == 1 else f"threadIdx.x / {across}"
+        place = "0" if down == 1 else self.thread if across == 1 else f"{self.thread} / {across}"
         first = ("part" if place == "0" else f"part * {down} + {place}") if self.step.shared else place
         step = ("parts" if down == 1 else f"parts * {down}") if self.step.shared else str(down)
         line = self.declare(lines[0].name) if len(lines) == 1 and lines[0].start == ZERO else self.fresh.fresh("line")
         if lane is None:
-            with self.spelled(self.kept_of_rows(work)), self.some_at_a_time(line, first, total, step, work):
+            with self.spelled(self.kept_of_rows(work)), self.some_at_a_time(line, first, total, step, work, lines):
                 if len(lines) > 1 or lines[0].start != ZERO:
                     self.narrowly(lines, line, counts)
                 if self.first:
@@ -537,7 +597,7 @@ class Entry(ValueBody):
             early = [v for v in work.values if set(v.axes) <= of_line and not self.of_each_row(v)]
             self.statements(tuple(map(self.let, early)))
             rest = replace(work, values=tuple(v for v in work.values if v not in early))
-            x = "threadIdx.x" if across == self.plan.threads else f"threadIdx.x % {across}"
+            x = self.thread if across == self.plan.threads else f"{self.thread} % {across}"
             self.along(lane, rest, across, x, False)
 
     def kept_of_rows(self, work: Work) -> dict[str, str]:
@@ -556,11 +616,27 @@ class Entry(ValueBody):
         return {v.name: f"{tile}[v]" for v, tile in kept.items()}
 
     @contextmanager
-    def some_at_a_time(self, line: str, first: str, stop: str, step: str, work: Work) -> Iterator[None]:
+    def some_at_a_time(
+        self, line: str, first: str, stop: str, step: str, work: Work, lines: Sequence[Axis]
+    ) -> Iterator[None]:
         """What is written here is done for every step-th line. Between several of them there is no branch, which loads would
-        not pass: those of all of them are on their way.
+        not pass: those of all of them are on their way. Of rows that are short, the last line is there again for those beyond
+        the end, and not taken.
         """
         writer, point, begin, k = self.writer, *map(self.fresh.fresh, ("point", "begin", "k"))
+        if work.sweep.folds and not work.sweep.writes and any(map(self.ragged, lines)):
+            some, there = _FEW_ON_THE_WAY, self.fresh.fresh("there")
+            self.taken_where = there
+            with writer.block(f"const auto {point} = [&](const int64_t {line}, const bool {there})", "};"):
+                yield
+            self.taken_where = ""
+            by = str(some * int(step)) if step.isdigit() else f"{some} * {factor(step)}"
+            with writer.block(f"for (int64_t {begin} = {first}; {begin} < {stop}; {begin} += {by})"):
+                writer.line("#pragma unroll")
+                with writer.block(f"for (int32_t {k} = 0; {k} < {some}; ++{k})"):
+                    own = f"{begin} + {k}" if step == "1" else f"{begin} + {k} * {factor(step)}"
+                    writer.line(f"{point}(weft::minimum<int64_t>({own}, {stop} - 1), {own} < {stop});")
+            return
         read = [self.function.array(v.array).dtype.size for v in work.values if isinstance(v, Read)]
         some = max(2, _BYTES_ON_THE_WAY // (self.plan.vector * max(1, sum(read)))) if self.first else _UNROLL
         with writer.block(f"const auto {point} = [&](const int64_t {line})", "};"):
@@ -625,6 +701,24 @@ class Entry(ValueBody):
                 type_ = register_type(self.function.array(v.array).dtype)
                 self.writer.line(f"{type_} {tile}[{vector}];")
                 self.writer.line(f"weft::unpack({self.packet(v)}, {tile});")
+        lines: dict[Expr, Expr] = {}
+        by_need = self.lines_by_need(work, lane)
+        told = [v for v in self.needed(i for load in by_need for i in load.index) if v in work.values]
+        self.statements(tuple(map(self.let, told)))  # the same for the whole run
+        work = replace(work, values=tuple(v for v in work.values if v not in told))
+        for load in by_need:
+            tile = self.fresh.fresh(f"{load.array}_run")
+            type_ = register_type(self.function.array(load.array).dtype)
+            self.writer.line(f"{type_} {tile}[{vector}] = {{}};")
+            asked, width = self.checks(load.array, load.index), self.width(load.array, vector)
+            packet = f"weft::fetch<{vector}, {width}>({self.address(load.array, load.index)})"
+            inside = f"if ({' && '.join(asked)}) " if asked else ""
+            self.writer.line(f"{inside}weft::unpack({packet}, {tile});")
+            lines[load] = Ref(tile, load.type)
+            known[tile] = tile
+        if lines:
+            folds = tuple(mapped(f, lambda e: replaced(e, lines)) for f in work.sweep.folds)
+            work = replace(work, sweep=replace(work.sweep, folds=folds))
         stores = {}
         for w in work.sweep.writes:
             stores[w] = tile = self.fresh.fresh(f"{w.array}_run")
@@ -643,6 +737,15 @@ class Entry(ValueBody):
         for w, tile in stores.items():
             self.writer.line(f"weft::store<{self.width(w.array, self.plan.vector)}>({self.address(w.array, w.index)}, {tile});")
         self.names[lane.name] = name
+
+    def lines_by_need(self, work: Work, lane: Axis) -> list[Load]:
+        """What is loaded at all points of a sweep by need, and lies along the lane: all else is looked at once for a run."""
+        if not self.plan.beside or work.sweep.repairs:
+            return []
+        found = [x for f in work.sweep.folds for x in loaded_anyway(f)]
+        of_lane = {lane.name, *(n for v in self.values if lane.name in v.axes for n in names_of(v))}
+        return [x for x in dict.fromkeys(found) if is_run(x.array, x.index, lane.name, self.facts)
+                and not any(i != Ref(lane.name, INT64) and free_names(i) & of_lane for i in x.index)]  # fmt: skip
 
     def places_in_run(self, lane: Axis, run: str, work: Work) -> None:
         """What is the same for a row and compared with the place of a point is compared with a small number, for each run."""
@@ -768,6 +871,10 @@ class Entry(ValueBody):
             own = self.own(work.owns[f.results[0]])
             fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
             taken = fused or self.taken(f, own)
+            if self.taken_where:  # no branch
+                after = self.fresh.fresh(f"{f.names[0]}_after")
+                self.writer.line(f"const {self.value_type(f)} {after} = {taken};")
+                taken = f"{self.taken_where} ? {after} : {own}"
             self.writer.line(f"{own} = {taken};")
 
     # ---------------------------------------------------------------- sums relative to extrema
@@ -867,8 +974,11 @@ class Entry(ValueBody):
         if fold.algebra in EXTREMA:
             self.result_of_extremum(fold, own)
             return
+        self.joined_to_init(fold, self.total(fold, own))
+
+    def joined_to_init(self, fold: Fold, total: str) -> None:
+        """The result of a fold, of what all threads of its row have together."""
         type_, result = register_type(fold.types[0]), self.declare(fold.results[0])
-        total = self.total(fold, own)
         template = "{1}" if starts_neutral(fold) else join(fold.algebra, fold.types[0])
         self.writer.cite(fold.location)
         if self.first:
@@ -884,12 +994,15 @@ class Entry(ValueBody):
     def total(self, fold: Fold, own: str) -> str:
         """What the threads of a row have folded together."""
         threads, algebra = self.plan.threads, self.algebra(fold)
-        scratch = self.fresh.fresh(f"{fold.names[0]}_scratch")
         if not self.plan.beside and threads <= 32:
             return f"weft::reduce<{algebra}, {threads}>({self.own(own)}, nullptr)"
         side = self.plan.across[0][0] if self.plan.beside else 1
-        places = side * (BLOCK // max(side, 32)) if self.plan.beside else threads // 32
-        each = f"[{self.many}]" if self.first else ""
+        if self.plan.beside and side == threads:
+            return self.own(own)
+        if self.plan.beside and threads <= 32:
+            return f"weft::reduce_down<{algebra}, {side}, {threads}>({self.own(own)}, nullptr)"
+        places = side * (threads // max(side, 32)) if self.plan.beside else threads // 32
+        each, scratch = f"[{self.many}]" if self.first else "", self.fresh.fresh(f"{fold.names[0]}_scratch")
         self.writer.line(f"__shared__ {self.value_type(fold)} {scratch}{each}[{places}];")
         if not self.plan.beside:
             return f"weft::reduce<{algebra}, {threads}>({self.own(own)}, {self.own(scratch)})"
@@ -903,11 +1016,11 @@ class Entry(ValueBody):
             self.writer.line(f"const {type_} {name} = {total};")
             if self.plan.beside:
                 side = self.plan.across[0][0]
-                first = "here" if side == BLOCK else f"here && threadIdx.x < {side}"
+                first = "here" if side == self.plan.threads else f"here && threadIdx.x < {side}"
                 place = f"part * {self.rows_name} + {self.row}{' + v' if self.first else ''}"
                 self.writer.line(f"if ({first}) {kept}[{place}] = {name};")
             else:
-                own = f" && v >= {self.others}" if self.others else ""
+                own = f" && v >= {self.elsewhere}" if self.elsewhere else ""
                 self.writer.line(f"if (threadIdx.x == 0{own}) {kept}[{self.place('part')}] = {name};")
         return name
 
@@ -928,7 +1041,7 @@ class Entry(ValueBody):
             if fold.algebra in EXTREMA:
                 self.counts |= {a: self.span(self.axes[a], f"{a}_count") for a in fold.over[1:] if a not in self.counts}
         side = self.plan.across[0][0] if self.plan.beside else 1
-        first = "0" if side == BLOCK else "threadIdx.x" if side == 1 else f"threadIdx.x / {side}"
+        first = "0" if side == self.plan.threads else "threadIdx.x" if side == 1 else f"threadIdx.x / {side}"
         place = f"{k} * {self.rows_name} + {self.row}" if self.plan.beside else self.place(k)
         turns = f"for (int64_t {k} = {first}; {k} < parts; {k} += {self.plan.threads // side})"
         with self.writer.block(turns):
@@ -966,63 +1079,104 @@ class Entry(ValueBody):
         conditions = ["part == 0"] if self.step.shared else []
         if self.plan.beside:
             side = self.plan.across[0][0]
-            conditions += ["here"] if side == BLOCK else ["here", f"threadIdx.x < {side}"]
-        else:
+            conditions += ["here"] if side == self.plan.threads else ["here", f"{self.thread} < {side}"]
+        elif self.thread != "0":
             conditions.append(f"{self.thread} == 0")
-        with self.writer.block(f"if ({' && '.join(conditions)})"), self.each_row(wanted):
-            if self.others:
-                self.writer.line(f"if (v < {self.others}) continue;")
+        with self.writer.block(f"if ({' && '.join(conditions)})") if conditions else nullcontext():
+            self.write_rows(wanted)
+
+    def write_rows(self, wanted: list[Read | Map | Fold]) -> None:
+        """What is written once a row; of neighbouring rows, in packets."""
+        vector, lane = self.plan.vector, self.plan.lane
+        packets = [w for w in self.sweeps.last if self.plan.longer and self.first and stored_in_packets(w, lane, self.facts)]
+        tiles = {w: self.fresh.fresh(f"{w.array}_run") for w in packets}
+        for w, tile in tiles.items():
+            self.writer.line(f"{register_type(w.value.type)} {tile}[{vector}];")
+        with self.each_row(wanted):
+            if self.elsewhere:
+                self.writer.line(f"if (v < {self.elsewhere}) continue;")
             for w in self.sweeps.last:
-                self.write(w)
+                if w in tiles:
+                    self.writer.cite(w.location)
+                    self.writer.line(f"{tiles[w]}[v] = {self.printer.value(w.value)};")
+                else:
+                    self.write(w)
+        if tiles:
+            with self.spelled({lane: self.first}):
+                for w, tile in tiles.items():
+                    self.writer.line(f"weft::store<{self.width(w.array, vector)}>({self.address(w.array, w.index)}, {tile});")
 
 
 @dataclass
-class LongerEntry(Entry):
-    """The launch for the rows that data have given more points than a team goes through. A thread looks at one row, and then
-    all of them have each of those that are longer.
+class LongerRows(Entry):
+    """What the first blocks do, for the rows that data have given more points than a team goes through. A thread looks at one
+    row, and then all of them have each of those that are longer.
     """
+
+    @classmethod
+    def among(cls, rows: Entry) -> Self:
+        """Those of the rows that an entry has."""
+        plan = alone_in_blocks(rows.sweeps, rows.plan)
+        own = cls.begun(rows.function, rows.nest, rows.facts, rows.writer, rows.sweeps, plan, rows.step)
+        own.partials = rows.partials
+        own.of_axes = rows.of_axes = {a: rows.span(rows.axes[a], f"{a}_count") for a in plan.rows}
+        own.fresh, own.arrays, own.names = rows.fresh, dict(rows.arrays), dict(rows.names)
+        return own
+
+    def blocks(self) -> str:
+        """How many blocks look for such rows."""
+        plan, counts, line = self.plan, self.of_axes, self.writer.line
+        axes = [self.axes[a] for a in plan.rows]
+        self.alike = axes[len(axes) - len(rows_alike(self.sweeps, plan.rows)) :]  # whose rows have the same points
+        self.others = " * ".join(counts[a.name] for a in axes if a not in self.alike) or "1"
+        self.along_lane = self.tiles(axes, counts) if plan.beside else ""
+        each = [counts[a.name] for a in self.alike if not (plan.beside and a.name == plan.lane)]
+        self.many_alike = " * ".join([*each, *([self.along_lane] if plan.beside else [])])
+        looking = self.fresh.fresh("looking")
+        line(f"// the first blocks look for rows of more than {plan.longer} points: all threads of one have each of them")
+        blocks = f"({self.others} + {plan.looked - 1}) / {plan.looked}"
+        line(f"const int64_t {looking} = {f'{blocks} * {factor(self.many_alike)}' if self.many_alike else blocks};")
+        return looking
 
     def body(self) -> None:
         line, fresh = self.writer.line, self.fresh.fresh
-        axes = [self.axes[a] for a in self.plan.rows]
-        counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
-        alike = axes[len(axes) - len(rows_alike(self.sweeps, self.plan)) :]  # whose rows have the same points
-        others = " * ".join(counts[a.name] for a in axes if a not in alike) or "1"
+        axes, counts, rows = [self.axes[a] for a in self.plan.rows], self.of_axes, self.plan.looked
         first, looked, found, left, word = (fresh(n) for n in ("first_row", "looked_at", "longer", "longer_rows", "word"))
-        rows = self.plan.looked
-        line(f"// {rows} rows, of which those of more than {self.plan.longer} points have all threads each")
         line(f"__shared__ uint32_t {left}[{BLOCK // WARP}];")
-        if alike:
-            item, own, many = fresh("item"), fresh("own_row"), fresh("rows_alike")
-            line(f"const int64_t {many} = {' * '.join(counts[a.name] for a in alike)};  // with the same points")
-            items = f"int64_t {item} = blockIdx.x; {item} < ({others} + {rows - 1}) / {rows} * {many}; {item} += gridDim.x"
-            blocks, begin = f"for ({items})", f"{item} / {many} * {rows}"
-        else:
-            blocks, begin = "", f"int64_t(blockIdx.x) * {rows}"
-        with self.writer.block(blocks) if alike else nullcontext():
-            line(f"const int64_t {first} = {begin};")
-            if alike:
-                line(f"const int64_t {own} = {item} % {many};")
-            line(f"const int64_t {looked} = {first} + threadIdx.x;")
-            line(f"bool {found} = false;")
-            among = "" if rows == BLOCK else f"threadIdx.x < {rows} && "
-            with self.writer.block(f"if ({among}{looked} < {others})"):
-                self.begin_row(axes, f"{looked} * {many} + {own}" if alike else looked, counts)
-                line(f"{found} = {self.longer()};")
-            self.known.clear()
-            line(f"const uint32_t {word} = __ballot_sync(0xffffffffu, {found});")
-            line(f"if (threadIdx.x % {WARP} == 0) {left}[threadIdx.x / {WARP}] = {word};")
-            line("__syncthreads();")
-            k, rest = fresh("k"), fresh("rest")
-            words = f"for (int32_t {k} = 0; {k} < {max(1, rows // WARP)}; ++{k})"
-            longer = f"for (uint32_t {rest} = {left}[{k}]; {rest} != 0; {rest} &= {rest} - 1)"
-            with self.writer.block(words), self.writer.block(longer):
-                place = f"{first} + {k} * {WARP} + __ffs({rest}) - 1"
-                self.begin_row(axes, f"({place}) * {many} + {own}" if alike else place, counts)
-                self.stages()
-                line("__syncthreads();  // what the threads told each other is not needed any more")
-            if alike:
-                line("__syncthreads();  // nor is which rows are longer")
+        own, many, begin = "", "", "int64_t(blockIdx.x)"
+        if self.many_alike:
+            own, many = fresh("own_row"), fresh("rows_alike")
+            line(f"const int64_t {many} = {self.many_alike};  // with the same points")
+            line(f"const int64_t {own} = blockIdx.x % {many};")
+            begin = f"blockIdx.x / {many}"
+
+        def begin_row(place: str) -> None:
+            place = f"({place}) * {many} + {own}" if own else place
+            if not self.plan.beside:
+                self.begin_row(axes, place, counts)
+                return
+            group = fresh("group")
+            line(f"const int64_t {group} = {place};")
+            self.neighbours(axes, self.along_lane, group, counts)
+
+        line(f"const int64_t {first} = {begin} * {rows};")
+        line(f"const int64_t {looked} = {first} + threadIdx.x;")
+        line(f"bool {found} = false;")
+        among = "" if rows == BLOCK else f"threadIdx.x < {rows} && "
+        with self.writer.block(f"if ({among}{looked} < {self.others})"):
+            begin_row(looked)
+            line(f"{found} = {self.longer()};")
+        self.known.clear()
+        line(f"const uint32_t {word} = __ballot_sync(0xffffffffu, {found});")
+        line(f"if (threadIdx.x % {WARP} == 0) {left}[threadIdx.x / {WARP}] = {word};")
+        line("__syncthreads();")
+        k, rest = fresh("k"), fresh("rest")
+        words = f"for (int32_t {k} = 0; {k} < {max(1, rows // WARP)}; ++{k})"
+        longer = f"for (uint32_t {rest} = {left}[{k}]; {rest} != 0; {rest} &= {rest} - 1)"
+        with self.writer.block(words), self.writer.block(longer):
+            begin_row(f"{first} + {k} * {WARP} + __ffs({rest}) - 1")
+            self.stages()
+            line("__syncthreads();  // what the threads told each other is not needed any more")
 
     def begin_row(self, axes: Sequence[Axis], place: str, counts: dict[str, str]) -> None:
         """The names of the axes of the row at a place among all."""
@@ -1033,9 +1187,156 @@ class LongerEntry(Entry):
             self.narrowly(axes, self.row, counts)
 
 
+@dataclass
+class ListedRows(LongerRows):
+    """What the first blocks do where others share the longer rows: they find them."""
+
+    @property
+    def listed(self) -> str:
+        """What is known of longer rows."""
+        return f"const weft::Listed longer = {{{', '.join(_LISTED[:3])}, {self.plan.looked}}};"
+
+    def blocks(self) -> str:
+        self.writer.line(f"// the first blocks look for rows of more than {self.plan.longer} points, for launches after")
+        return "parts"
+
+    def body(self) -> None:
+        line, counts = self.writer.line, self.of_axes
+        axes = [self.axes[a] for a in self.plan.rows if not (self.plan.beside and a == self.plan.lane)]
+        line(self.listed)
+        looked, points = self.fresh.fresh("looked_at"), self.fresh.fresh("points")
+        rows = " * ".join(counts[a.name] for a in axes)
+        with self.writer.block(f"weft::list_rows<{BLOCK}>(longer, {rows}, [&](const int64_t {looked}) -> int64_t", "});"):
+            self.begin_row(axes, looked, counts)
+            longer, *_ = self.longer().rsplit(" > ", 1)
+            line(f"const int64_t {points} = {longer};")
+            line(f"return {points} > {self.plan.longer} ? {points} : 0;")
+
+
+@dataclass
+class SharedRows(ListedRows):
+    """The launch for longer rows: each block has its share of the points of all of them, which may be several rows, and parts
+    of others at its ends.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.piece: Mapping[str, tuple[str, str]] = {}  # by axes of points, the ends of what is gone through of a row
+        self.wholes: dict[str, str] = {}  # by results of folds, what all threads have together
+
+    def begin(self) -> None:
+        """Which share a block has, and of which neighbours."""
+        axes, line, fresh = [self.axes[a] for a in self.plan.rows], self.writer.line, self.fresh.fresh
+        self.of_axes = {a.name: self.span(a, f"{a.name}_count") for a in axes}
+        self.along_lane = self.tiles(axes, self.of_axes) if self.plan.beside else ""
+        self.share, self.tile = fresh("share_number"), fresh("tile") if self.along_lane else ""
+        line(f"const int64_t {self.share} = blockIdx.x{f' / {self.along_lane}' if self.along_lane else ''};")
+        if self.tile:
+            line(f"const int64_t {self.tile} = blockIdx.x % {self.along_lane};")
+
+    def at_row(self, row: str) -> None:
+        """The names of the axes of the neighbouring rows, or of the row, whose points are those of one that is listed."""
+        axes, line = [self.axes[a] for a in self.plan.rows], self.writer.line
+        if not self.along_lane:
+            self.begin_row(axes, row, self.of_axes)
+            return
+        group = self.fresh.fresh("group")
+        line(f"const int64_t {group} = {row} * {self.along_lane} + {self.tile};")
+        self.neighbours(axes, self.along_lane, group, self.of_axes)
+
+    def part(self, fold: Fold, which: str) -> str:
+        """An element of the parts that shares have left."""
+        kept = self.partials[fold.results[0]]
+        if not self.plan.beside:
+            return f"{kept}[{which}]"
+        wide = f"{self.along_lane} * {self.plan.across[0][0] * self.plan.vector}"
+        return f"{kept}[({which}) * {wide} + {self.row}{' + v' if self.first else ''}]"
+
+    def body(self) -> None:
+        line, fresh, plan = self.writer.line, self.fresh.fresh, self.plan
+        ((sweep,),), ((across,),) = self.sweeps.stages, plan.across
+        (point,) = (self.axes[a] for a in sweep.over)
+        self.begin()
+        line(self.listed)
+        line(f"weft::Share share = weft::share_of<{BLOCK}>(longer, parts, {self.share}, {plan.shares});")
+        once = f"threadIdx.x == 0 && {self.tile} == 0" if self.along_lane else "threadIdx.x == 0"
+        line(f"if ({once}) pieces[2 * {self.share}] = -1;  // no row goes on behind it")
+        with self.writer.block("while (share.left > 0)"):
+            row = fresh("listed_row")
+            line(f"const int64_t {row} = longer.rows[share.block * longer.looked + share.entry];")
+            self.at_row(row)
+            self.of_rows(self.needed([point.start, point.stop]))
+            first, last, stop, whole = (fresh(n) for n in ("piece_first", "piece_last", "row_last", "whole"))
+            line(f"const int64_t {first} = {self.printer.index(point.start, SUM)} + share.skipped;")
+            line(f"const int64_t {stop} = {self.printer.index(point.stop)};")
+            line(f"const int64_t {last} = weft::minimum<int64_t>({stop}, {first} + share.left);")
+            line(f"const bool {whole} = share.skipped == 0 && {last} == {stop};")
+            self.axes = {**self.axes, point.name: replace(point, start=self.raw(first), stop=self.raw(last))}
+            self.piece = {point.name: (first, last)}
+            self.hoist(self.everything(), list(plan.rows))
+            self.sweep(sweep, across)
+            with self.writer.block(f"if ({whole})"):
+                self.ends()
+            with self.writer.block("else"):
+                side = plan.across[0][0] if plan.beside else 1
+                owns = f"here && {self.thread} < {side}" if plan.beside else f"{self.thread} == 0"
+                with self.writer.block(f"if ({owns})"), self.each_row():
+                    for fold in sweep.folds:
+                        own = self.own(self.wholes[fold.results[0]])
+                        line(f"{self.part(fold, f'2 * {self.share} + (share.skipped == 0)')} = {own};")
+                with self.writer.block(f"if (share.skipped == 0 && {once})"):
+                    line(f"pieces[2 * {self.share}] = {row};")
+                    line(f"pieces[2 * {self.share} + 1] = ({stop} - {last} + share.size - 1) / share.size;")
+            line("__syncthreads();  // what the threads told each other is not needed any more")
+            line(f"weft::next_row(longer, share, {last} - {first});")
+
+    def ragged(self, axis: Axis) -> bool:
+        return axis.name in self.piece or super().ragged(axis)
+
+    def of_points(self, axis: Axis, axes: list[Axis]) -> bool:
+        return axis.name not in self.piece and super().of_points(axis, axes)
+
+    def combined_by_team(self, fold: Fold, own: str) -> None:
+        total, name = self.total(fold, own), self.fresh.fresh(f"{fold.names[0]}_whole")
+        self.declared(register_type(fold.types[0]), name)
+        with self.each_row():
+            self.writer.line(f"{self.own(name)} = {total};")
+        self.wholes[fold.results[0]] = name
+        self.joined_to_init(fold, self.own(name))
+
+
+@dataclass
+class JoinedRows(SharedRows):
+    """The launch after, which combines what shares have of the same row."""
+
+    def body(self) -> None:
+        line, side = self.writer.line, self.plan.across[0][0] if self.plan.beside else 1
+        self.begin()
+        row, others, k = self.fresh.fresh("listed_row"), self.fresh.fresh("others"), self.fresh.fresh("other")
+        line(f"const int64_t {row} = pieces[2 * {self.share}];")
+        line(f"if ({row} < 0) return;  // none that begins in this share goes on in another")
+        line(f"const int64_t {others} = pieces[2 * {self.share} + 1];")
+        self.at_row(row)
+        self.hoist(self.everything(), list(self.plan.rows))
+        owns = {f.results[0]: self.fresh.fresh(f"{f.names[0]}_own") for f in self.sweeps.folds}
+        for f in self.sweeps.folds:
+            self.declared(self.value_type(f), owns[f.results[0]], f"{self.algebra(f)}::identity()")
+        first = "threadIdx.x" if side == 1 else f"threadIdx.x / {side}"
+        every = f"for (int64_t {k} = {first}; {k} <= {others}; {k} += {self.plan.threads // side})"
+        with self.writer.block(every), self.each_row():
+            for f in self.sweeps.folds:
+                own, part = self.own(owns[f.results[0]]), self.part(f, f"2 * ({self.share} + {k}) + ({k} == 0)")
+                line(f"{own} = {self.algebra(f)}::combine({own}, {part});")
+        for f in self.sweeps.folds:
+            self.known.add(f.results[0])
+            self.of_rows(self.needed(f.inits))
+            self.combined_by_team(f, owns[f.results[0]])
+        self.ends()
+
+
 def alone_in_blocks(sweeps: Sweeps, plan: FoldPlan) -> FoldPlan:
-    """The plan of rows that have all threads of a block each; of several axes of points, warps have lines."""
-    across = tuple(
-        tuple(BLOCK if len(s.over) == 1 else WARP for s in stage) for stage in plan.arranged(sweeps).stages
-    )
+    """The plan of such rows; of several axes of points, warps have lines."""
+    if plan.beside:
+        return replace(plan, threads=BLOCK, teams=1)
+    across = tuple(tuple(BLOCK if len(s.over) == 1 else WARP for s in stage) for stage in sweeps.stages)
     return replace(plan, threads=BLOCK, teams=1, across=across)

@@ -308,9 +308,17 @@ def _folding(launch: Launch, plan: FoldPlan) -> list[str]:
     whose = "a row" if plan.rows else "the points"
     shared = [f"{_count(launch.parts, 'block')} share {whose}, their parts are combined in order"] if plan.shared else []
     running = ["sums are kept relative to the extrema so far, in one sweep with them"] if plan.running else []
-    if plan.longer and launch.block[1] == 1:
-        return [f"rows of more than {plan.longer:,} points, {launch.block[0]} threads for each", *running]
-    return [f"{rows}; {', '.join([how, *packets])}", *running, *shared]
+    if plan.shares and launch.entry != kernel_entry(launch.nest.name):
+        return [f"rows of more than {plan.longer:,} points: {_longer_line(launch, plan)}", *running]
+    whose = "blocks of the next launch, which share their points" if plan.shares else "all threads of a block each"
+    longer = [f"those of more than {plan.longer:,} points have {whose}"] if plan.longer else []
+    return [f"{rows}; {', '.join([how, *packets])}", *longer, *running, *shared]
+
+
+def _longer_line(launch: Launch, plan: FoldPlan) -> str:
+    """What a launch does for the longer rows."""
+    joins = launch.entry.endswith("_join")
+    return "the parts of each are combined" if joins else f"{plan.shares} blocks share the points of all of them evenly"
 
 
 def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
@@ -499,8 +507,8 @@ def _joining(launch: Launch, plan: JoinPlan) -> list[str]:
 def _folding_line(launch: Launch, plan: FoldPlan) -> str:
     """The same in a few words."""
     whose = "a row" if plan.rows else "the points"
-    if plan.longer and launch.block[1] == 1:
-        return f"a block for each row of more than {plan.longer:,} points"
+    if plan.shares and launch.entry != kernel_entry(launch.nest.name):
+        return _longer_line(launch, plan)
     if plan.shared:
         return f"blocks share {whose}" if launch.grid[1] > 1 else "which combine their parts"
     if plan.beside:

@@ -83,6 +83,7 @@ def by_need(graph: TileGraph, early: Callable[[Read], bool] = lambda read: False
         if not isinstance(value, Fold | Scan) or not risky:
             continue
         known = set(names_of(value)) & sure or _guarded_alike(out, value, risky) or _looked_at_anyway(out, value, sure)
+        known = known or _without_points_elsewhere(out, value)
         if not known:
             raise NotTiles(f"{value.results[0]} may not be needed, and be undefined then", value.location)
         if value.algebra in ("and", "or", FIRST):
@@ -122,6 +123,32 @@ def _guarded_alike(graph: TileGraph, value: Fold | Scan, risky: list[Expr]) -> b
     return any(
         w.guard is not None and set(names_of(value)) & certain(graph, w) and all(behind(e, w.guard) for e in risky)
         for w in graph.writes
+    )
+
+
+def _without_points_elsewhere(graph: TileGraph, value: Fold | Scan) -> bool:
+    """Whether a value has points only where the guard of a write holds that needs it then: `range(a, a if met else b)`, where
+    what is stored is stored under `not met`.
+    """
+
+    def told(e: Expr) -> Expr:
+        made = graph.made.get(e.name) if isinstance(e, Ref) else None
+        return told(made.value) if isinstance(made, Map) else e
+
+    def none_where(condition: Expr) -> bool:
+        ends = [(told(graph.axis(a).start), told(graph.axis(a).stop)) for a in value.over]
+        return any(
+            isinstance(stop, Op) and stop.name == "where" and told(stop.args[0]) == condition and told(stop.args[1]) == start
+            for start, stop in ends
+        )
+
+    return not any(map(_at_need, value.inits)) and any(
+        isinstance(guard := told(w.guard), Op)
+        and guard.name == "not"
+        and none_where(told(guard.args[0]))
+        and set(names_of(value)) & certain(graph, w)
+        for w in graph.writes
+        if w.guard is not None
     )
 
 

@@ -7,14 +7,14 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from weft.graph.beside import Columns
 from weft.graph.sweeps import Sweep, Sweeps
 from weft.graph.tile import Axis, Fold, Read, Write, names_of, uses
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import ZERO as ZERO
-from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, walk_expr
+from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, operands, walk_expr
 from weft.loops.types import INT32, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of, typical
@@ -50,6 +50,8 @@ HELD_OF_FEW = (16, 32)
 FEW_OF_RAGGED = 4
 # Times that a team goes through that many points for each of its threads; longer rows have all threads of a block.
 TURNS_OF_RAGGED = 32
+# Bytes of a line from which on threads lie along it rather than along the points of such rows; threads that keep a GPU busy.
+SHORTEST_LINE, MANY_LANES = 32, 1 << 17
 # Blocks for each multiprocessor, among which rows that may be longer are divided, at the least.
 LOOKING = 16
 REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 1 << 16, 255, 32
@@ -95,8 +97,10 @@ class FoldPlan:
     what the next nest folds over the rows. left: only parts are combined, which the nest before has left. whole: every row has
     all points of so many of the chunks, and registers are enough for what is unpacked of them at once. merged: axes that are
     counted as one; those of the plan are what is left. fewer: loops around decide how many rows there are, and a launch may
-    have blocks for more. longer: rows for which data decide that they have more points than so many are left to a launch after,
-    in which each has all threads of a block, that looks at `looked` rows; 0: there are no such. alike: they also hold, from the
+    have blocks for more. longer: rows for which data decide that they have more points than so many are left to the first
+    blocks of the launch, of which each looks at `looked` rows, and all of its threads have those; 0: there are no such. shares:
+    these blocks tell which rows are longer, and so many of a launch after share the points of all of them evenly, and one more
+    combines what they have of the same row; 0: each such row has a block. alike: they also hold, from the
     beginning, what is the same row for all. narrow: rows of several axes, and their points, are counted in 32 bits.
     several: threads have so many neighbouring rows along the last axis of the rows at once, and do what these have in common
     once a point.
@@ -122,6 +126,7 @@ class FoldPlan:
     fewer: bool = False
     longer: int = 0
     looked: int = BLOCK
+    shares: int = 0
     alike: bool = False
     narrow: bool = False
     several: int = 1
@@ -157,7 +162,7 @@ class FoldPlan:
         if not self.beside:
             return -(-_groups(rows, self, extents) // self.teams) * self.cluster
         lane = extents[self.lane]
-        return -(-lane // (self.across[0][0] * self.vector)) * (rows // max(1, lane))
+        return -(-(-(-lane // (self.across[0][0] * self.vector)) * (rows // max(1, lane))) // self.teams)
 
 
 def _groups(rows: int, plan: FoldPlan, extents: Mapping[str, int]) -> int:
@@ -168,11 +173,14 @@ def _groups(rows: int, plan: FoldPlan, extents: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class Extents:
-    """How a plan meets a call: rows, blocks of them, blocks that share each."""
+    """How a plan meets a call: rows, blocks of them, blocks that share each, or that look for longer rows. longer: those
+    that share these.
+    """
 
     rows: int
     blocks: int
     parts: int
+    longer: int = 0
 
 
 def plan_folds(
@@ -221,14 +229,16 @@ def _plan(
     """The plan of sweeps over axes that count these pairs as one."""
     extents = extents_of(sweeps.axes, names)
     ragged = [a for a in extents if a not in sweeps.rows and not _told(sweeps.axes[a], sweeps.axes, names)]
+    deciding: dict[str, set[str]] = {}  # by axes whose bounds data decide, those that these are told by
     for axis in (sweeps.axes[a] for a in ragged):
         bounds = free_names(axis.start) | free_names(axis.stop)
-        deciding = {a for v in sweeps.values if bounds & {*names_of(v)} for a in v.axes}
-        extents[axis.name] = typical(function, axis.name, deciding, extents, _accesses(sweeps), names)
+        deciding[axis.name] = {a for v in sweeps.values if bounds & {*names_of(v)} for a in v.axes}
+        extents[axis.name] = typical(function, axis.name, deciding[axis.name], extents, _accesses(sweeps), names)
     rows = math.prod(extents[a] for a in sweeps.rows)
     points = max(math.prod(extents[a] for a in s.over) for stage in sweeps.stages for s in stage)
     bounded = [s.over[-1] for stage in sweeps.stages for s in stage if s.bounded]
-    lane = bounded[0] if bounded else _lane(sweeps, facts, extents)
+    lines = _lane_of_lines(function, sweeps, facts, extents) if ragged and not bounded else None
+    lane = bounded[0] if bounded else _lane(sweeps, facts, extents, deciding) if lines is None else lines
     told = not leaning.again and _told(sweeps.axes[lane], sweeps.axes, names)
     holding = tuple(shifted(p, leaning.points) for p in HELD_POINTS)
     held = None
@@ -241,13 +251,14 @@ def _plan(
     if sweeps.running is not None and running:
         sweeps = sweeps.running
     order = tuple(a for a in sweeps.rows if a != lane) + ((lane,) if lane in sweeps.rows else ())
-    if points < (FEW_POINTS if lane in sweeps.rows else FEWEST_POINTS) and (lane in sweeps.rows or not ragged):
+    fewest = FEW_POINTS if lane in sweeps.rows else FEWEST_POINTS
+    if lines is None and points < fewest and (lane in sweeps.rows or not ragged):
         return None
     if rows >= MANY_ROWS and any(len({*ragged} & {*s.over}) > 1 for stage in sweeps.stages for s in stage):
         return None  # a thread for each: it finds how far several of them go at once
     wide, several = 1, 1  # neighbouring rows of a block, or of the threads of one
     if lane in sweeps.rows:
-        if rows >= MANY_ROWS:
+        if rows >= MANY_ROWS and lines is None:
             return None
         vector = _vector_of_rows(function, sweeps, facts, lane)
         sizes = [function.array(a).dtype.size for a, i, _ in _accesses(sweeps) if any(lane in free_names(e) for e in i)]
@@ -255,10 +266,14 @@ def _plan(
         most = max(1, line // (min(sizes, default=4) * vector))
         whole = power_of_two(-(-extents[lane] // vector))
         side = whole if vector > 1 and whole <= WARP else min(whole, most)  # a warp has all of a short line
+        side = side if lines is None else min(side, WARP)
         across: tuple[tuple[int, ...], ...] = tuple((side,) * len(stage) for stage in sweeps.stages)
         wide = side * vector
-        blocks = -(-extents[lane] // wide) * (rows // max(1, extents[lane]))
-        threads, teams = BLOCK, 1
+        groups = -(-extents[lane] // wide) * (rows // max(1, extents[lane]))
+        threads = BLOCK if lines is None else _down(groups * side, points) * side
+        threads = threads if threads <= WARP else BLOCK
+        teams = BLOCK // threads
+        blocks = -(-groups // teams)
     else:
         vector = max(1, _vector(function, sweeps, facts, lane) >> leaning.packets)
         threads = BLOCK
@@ -295,11 +310,21 @@ def _plan(
     if held is not None and parts == 1:
         return replace(held, merged=pairs), Extents(rows, -(-rows // held.teams) * held.cluster, 1)
     plan = FoldPlan(order, lane, across, threads, teams, parts > 1, vector, running, merged=pairs, several=several)
-    if ragged and threads < BLOCK and parts == 1 and lane not in sweeps.rows and _of_one_length(sweeps):
-        fewest = TURNS_OF_RAGGED * FEW_OF_RAGGED * threads
-        longer = max(fewest, power_of_two(FEW_OF_RAGGED * points)) if threads == 1 else fewest
-        looked = min(BLOCK, power_of_two(-(-rows // (LOOKING * machine.multiprocessors))))
-        plan = replace(plan, longer=longer, looked=looked)
+    if ragged and threads < BLOCK and parts == 1 and _of_one_length(sweeps):
+        down = threads // across[0][0] if plan.beside else threads
+        fewest = TURNS_OF_RAGGED * FEW_OF_RAGGED * down
+        longer = max(fewest, power_of_two(FEW_OF_RAGGED * points)) if down == 1 else fewest
+        alike = rows_alike(sweeps, order)
+        apart = rows // max(1, math.prod(extents[a] for a in alike))
+        many = math.prod(-(-extents[a] // wide) if a == lane else extents[a] for a in alike)
+        if _shared_evenly(sweeps) and alike == ((lane,) if plan.beside else ()):
+            looked = max(BLOCK, -(-apart // MANY_BLOCKS))
+            plan = replace(plan, longer=longer, looked=looked, shares=MANY_BESIDE)
+            looking = -(-apart // looked)
+            return plan, Extents(rows, looking + blocks, looking, MANY_BESIDE * many)
+        looked = min(BLOCK, power_of_two(-(-apart // (LOOKING * machine.multiprocessors))))
+        looking = -(-apart // looked) * many
+        return replace(plan, longer=longer, looked=looked), Extents(rows, looking + blocks, parts, looking)
     return plan, Extents(rows, blocks, parts)
 
 
@@ -336,6 +361,35 @@ def _reads_apart(sweeps: Sweeps, sweep: Sweep, row: str) -> int:
         along = [i for i in index if row in free_names(i)] if axes & {*sweep.over} else []
         found += bool(along) and not any(free_names(i) & {*sweep.over} for i in along)
     return found
+
+
+def _lane_of_lines(function: Function, sweeps: Sweeps, facts: Facts, extents: Mapping[str, int]) -> str | None:
+    """The fastest axis of rows, where all along it have the same points, of which each has a line of memory for them; None
+    where that is not so, or the lines are short.
+    """
+    if not sweeps.rows or not _of_one_length(sweeps) or sweeps.running is not None:
+        return None
+    lane, over = sweeps.rows[-1], sweeps.stages[0][0].over
+    swept = [(a, i) for a, i, axes in _accesses(sweeps) if {*over} & axes and lane in neighbours(a, i, facts)]
+    if lane not in rows_alike(sweeps, sweeps.rows) or not swept:
+        return None
+    moving = {*over} | {n for v in sweeps.values if {*over} & {*getattr(v, "axes", ())} for n in names_of(v)}
+    size = min(function.array(a).dtype.size for a, i in swept)
+    lines = any(free_names(e) & moving for _, i in swept for e in i)
+    return lane if lines and extents[lane] * size >= SHORTEST_LINE else None
+
+
+def _down(lanes: int, points: int) -> int:
+    """How many threads share the points of rows of several lengths, where so many lanes have one at least: a power of two."""
+    wanted = power_of_two(-(-MANY_LANES // max(1, lanes)))
+    return max(1, min(wanted, BLOCK, power_of_two(points // FEW_OF_RAGGED)))
+
+
+def _shared_evenly(sweeps: Sweeps) -> bool:
+    """Whether blocks may have any part of a row: what they fold of it is all that is done with its points."""
+    (sweep, *others), *later = sweeps.stages
+    one = not (others or later or sweep.repairs) and len(sweep.over) == 1
+    return one and sweeps.read_once and all(f.algebra in ALGEBRAS for f in sweeps.folds)
 
 
 def _of_one_length(sweeps: Sweeps) -> bool:
@@ -574,14 +628,14 @@ def _factors(stop: Expr) -> tuple[Expr, ...]:
 
 @dataclass(frozen=True)
 class Step:
-    """A launch of a plan: the stages that it goes through, whether it ends the rows, whether blocks share them, whether it is
-    that of the longer rows.
+    """A launch of a plan: the stages that it goes through, whether it ends the rows, whether blocks share them, whether it
+    is one after that of rows, of the longer ones.
     """
 
     stages: tuple[int, ...]
     ends: bool
     shared: bool
-    longer: bool = False
+    longer: Literal["", "share", "join"] = ""
 
 
 def steps(sweeps: Sweeps, plan: FoldPlan) -> tuple[Step, ...]:
@@ -591,7 +645,9 @@ def steps(sweeps: Sweeps, plan: FoldPlan) -> tuple[Step, ...]:
         return (Step((), True, False),)
     if not plan.shared:
         whole = Step(tuple(range(len(sweeps.stages))), True, False)
-        return (whole, replace(whole, longer=True)) if plan.longer else (whole,)
+        if not plan.shares:
+            return (whole,)
+        return whole, replace(whole, longer="share"), Step((), True, False, "join")
     *before, final = [Step((k,), False, True) for k in range(len(sweeps.stages))]
     if not sweeps.apart and not any(s.folds for s in sweeps.stages[-1]):
         return (*before, Step(final.stages, True, True))
@@ -601,6 +657,18 @@ def steps(sweeps: Sweeps, plan: FoldPlan) -> tuple[Step, ...]:
 def part_memory(fold: Fold) -> tuple[ScalarType, int]:
     """What keeps a part of a fold: of an extremum with what goes with it, as many words as that can be."""
     return (fold.types[0], 1) if fold.algebra in ALGEBRAS else (INT32, 6 + 4 * len(fold.types))
+
+
+def share_memory(function: Function, sweeps: Sweeps, plan: FoldPlan, extents: Extents) -> list[tuple[str, ScalarType, int]]:
+    """What blocks that share longer rows tell each other: two parts of each fold, for the neighbouring rows of a lane; the rows
+    that are found, the points before each, and how many of both; the row that a share begins and does not end, and how many
+    shares it goes on in.
+    """
+    wide = plan.vector * plan.across[0][0] * (extents.longer // plan.shares) if plan.beside else 1
+    found = [(f.results[0], f.types[0], 2 * plan.shares * wide) for f in sweeps.folds]
+    blocks, pieces = 2 * extents.parts, 2 * plan.shares
+    listed = [("listed.rows", INT64, plan.looked * extents.parts), ("listed.before", INT64, plan.looked * extents.parts)]
+    return [*found, *listed, ("listed.found", INT64, blocks), ("pieces", INT64, pieces)]
 
 
 def lane_of(lane: str, sweep: Sweep) -> str:
@@ -638,6 +706,7 @@ def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str)
         for v in sweeps.values
         if isinstance(v, Read) and lane in v.axes and any(a not in sweeps.rows for a in v.axes)
     ]
+    swept += [(x.array, x.index) for f in sweeps.folds for x in loaded_anyway(f) if any(lane in free_names(i) for i in x.index)]
     if any(f.algebra not in ALGEBRAS for f in sweeps.folds):
         return 1
     differs = {lane, *(name for v in sweeps.values if lane in v.axes for name in names_of(v))}
@@ -653,6 +722,21 @@ def _vector_of_rows(function: Function, sweeps: Sweeps, facts: Facts, lane: str)
         return 1
     widest = max(PACKET_BYTES // function.array(a).dtype.size for a, _ in swept)
     return min(MOST_ELEMENTS, widest, *(facts.vector(a) for a, _ in swept))
+
+
+def loaded_anyway(fold: Fold) -> list[Load]:
+    """What each point of a fold loads, whatever it is, written out in it."""
+
+    def loads(e: Expr) -> Iterable[Load]:
+        below: Iterable[Expr] = operands(e)
+        if isinstance(e, Op) and e.name in ("where", "and", "or"):
+            below = e.args[:1]
+        if isinstance(e, Load):
+            yield e
+        for o in below:
+            yield from loads(o)
+
+    return [x for e in fold.parts for x in loads(e)]
 
 
 def axis_along(index: tuple[Expr, ...], axis: str) -> int:
@@ -688,12 +772,12 @@ def _windows(sweeps: Sweeps, lane: str) -> bool:
     return any(lane in free_names(i) and free_names(i) & rows for _, index, _ in _accesses(sweeps) for i in index)
 
 
-def rows_alike(sweeps: Sweeps, plan: FoldPlan) -> tuple[str, ...]:
+def rows_alike(sweeps: Sweeps, rows: tuple[str, ...]) -> tuple[str, ...]:
     """The fastest axes of rows on which it does not depend what points these have."""
     over = [sweeps.axes[a] for s in sweeps.stages[0] for a in s.over]
     bounds = {n for a in over for e in (a.start, a.stop) for n in free_names(e)}
     deciding = bounds | {a for v in sweeps.values if bounds & {*names_of(v)} for a in v.axes}
-    free = itertools.takewhile(lambda a: a not in deciding, reversed(plan.rows))
+    free = itertools.takewhile(lambda a: a not in deciding, reversed(rows))
     return tuple(reversed([*free]))
 
 
@@ -712,13 +796,16 @@ def _in_common(sweeps: Sweeps, lane: str, row: str) -> bool:
     return all(row not in axes for axes in read if lane in axes)
 
 
-def _lane(sweeps: Sweeps, facts: Facts, extents: Mapping[str, int]) -> str:
-    """The axis along which most of what is loaded and stored lies side by side, for as many threads as a warp has."""
+def _lane(sweeps: Sweeps, facts: Facts, extents: Mapping[str, int], deciding: Mapping[str, Collection[str]]) -> str:
+    """The axis along which most of what is loaded and stored lies side by side, for as many threads as a warp has. deciding: of
+    axes, those that tell which points they have.
+    """
     votes = dict.fromkeys(extents, 0)
     for array, index, axes in dict.fromkeys(_accesses(sweeps)):
+        points = math.prod(extents[x] for x in axes.union(*(deciding.get(a, ()) for a in axes)))
         for a in neighbours(array, index, facts):
             if a in axes:
-                votes[a] += math.prod(extents[x] for x in axes) * min(extents[a], WARP)
+                votes[a] += points * min(extents[a], WARP)
     best = max(votes, key=lambda a: (votes[a], a not in sweeps.rows))
     return best if votes[best] else sweeps.stages[0][0].over[-1]
 

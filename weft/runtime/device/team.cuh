@@ -164,8 +164,8 @@ WEFT_FUNCTION typename Algebra::Value reduce_down(typename Algebra::Value value,
     constexpr int group = across > 32 ? across : 32, groups = threads / group;
     const int lane = threadIdx.x % 32, x = threadIdx.x % across;
 #pragma unroll
-    for (int distance = across; distance < 32; distance *= 2) {
-        const auto other = shuffle_xor(value, distance);
+    for (int distance = across; distance < (threads < 32 ? threads : 32); distance *= 2) {
+        const auto other = shuffle_xor(value, distance, lanes_of_team<threads>());
         value = lane & distance ? Algebra::combine(other, value) : Algebra::combine(value, other);
     }
     if constexpr (groups > 1) {
