@@ -133,7 +133,8 @@ extern "C" __global__ void __launch_bounds__(256) added(
     if (chunk >= chunks) return;
     const int64_t cut = chunk * 128, next_cut = weft::minimum<int64_t>(cut + 128, count);
     // a sum that goes on beyond a cut is the warp's before it; one that goes on far beyond is cut
-    const int32_t beyond = weft::keys_beyond(keys_0_1, cut, count), next_beyond = weft::keys_beyond(keys_0_1, next_cut, count);
+    const int32_t beyond = weft::keys_beyond(keys_0_1, cut, count);
+    const int32_t next_beyond = weft::keys_beyond(keys_0_1, next_cut, count);
     const int64_t first = beyond < 32 ? cut + beyond : cut;
     const int64_t last = next_beyond < 32 ? next_cut + next_beyond : next_cut;
     float carried[1];  // what earlier points of the warp sum to, of the last one's key
