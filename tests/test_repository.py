@@ -105,7 +105,6 @@ def test_imports_are_absolute() -> None:
 # Modules that need each other by what they mean.
 MUTUAL = (
     {"weft.layout.layout", "weft.layout.slicing", "weft.layout.swizzle"},  # a slice of a layout is one behind an offset
-    {"weft.pytorch.executable", "weft.pytorch.gradients", "weft.pytorch.operator"},  # a gradient runs, too
 )
 
 

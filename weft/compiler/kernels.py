@@ -107,7 +107,7 @@ def whole_launches(where: Where, nest: int, names: Mapping[str, int]) -> tuple[L
     scan = _plan_scan(where, nest, facts, names)
     chained = _plan_chain(where, analysis.lowered[nest].chain, facts, used, names)
     grown = _plan_outer(where, nest, facts, names)
-    ordered = _plan_recurrences(where, nest, facts, names)
+    ordered = _plan_recurrences(where, nest, names)
     in_order = ordered is not None and (lies_apart(where, nest, facts) or _dear(where, nest, *ordered))
     states = None if in_order else _plan_states(where, nest, facts, names)
     if placed is not None:
@@ -274,9 +274,7 @@ def _dear(where: Where, nest: int, plan: RecurrencePlan, extents: RecurrenceExte
     return several and extents.blocks(plan) >= where.machine.multiprocessors
 
 
-def _plan_recurrences(
-    where: Where, nest: int, facts: Facts, names: Mapping[str, int]
-) -> tuple[RecurrencePlan, RecurrenceExtents] | None:
+def _plan_recurrences(where: Where, nest: int, names: Mapping[str, int]) -> tuple[RecurrencePlan, RecurrenceExtents] | None:
     """The plan of recurrences; None where their rows differ from iteration to iteration of the loops around."""
     found = where.analysis.lowered[nest].recurrences
     if found is None or _vary(found.axes.values(), where.ranges):

@@ -16,7 +16,8 @@ from weft.language.pointwise import Elementwise, Operand, elementwise
 from weft.language.signature import Kind
 from weft.loops.ir import Function
 from weft.loops.schedule import ORDINARY, Circumstances
-from weft.pytorch.executable import Analyses, Executable
+from weft.pytorch.derived import Analyses
+from weft.pytorch.executable import Executable
 from weft.pytorch.watching import stale, watch
 from weft.runtime import cache
 from weft.runtime.guard import Guard

@@ -7,28 +7,25 @@ brings the tiles of all turns, as their places become free.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Self
 
 from weft.emit import entries
-from weft.emit.chained_tiles import TilesEntry
+from weft.emit.chained_rings import done
+from weft.emit.chained_turn_products import TurnProductsEntry
 from weft.emit.cpp_body import factor
 from weft.emit.dependent import Dependence, dependences, include
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.names import Names, kernel_entry, words
-from weft.emit.rings import WARPS_OF_A_GROUP, given_back
 from weft.emit.rough import rough_chain
 from weft.emit.text import Writer
 from weft.emit.values import deciding
 from weft.graph.chains import Chain
-from weft.graph.tile import Fold
-from weft.loops.ir import Expr, Function, free_names, trapping
+from weft.loops.ir import Function, trapping
 from weft.loops.schedule import Nest
 from weft.plan.arguments import Facts
-from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, ChainPlan, brought, several
-from weft.plan.product import MATRIX_POINTS
+from weft.plan.chain import FRAGMENT_ROWS, WARPGROUP, ChainPlan, brought
 
 _OWN = """
     outside here memory u v h g place turn turns batch edge fold_turn first_row first_column own_row own_column
@@ -76,7 +73,7 @@ def emit(
 
 
 @dataclass
-class ChainEntry(TilesEntry):
+class ChainEntry(TurnProductsEntry):
     """The one launch of a plan. Its products are the sums, which end it."""
 
     @classmethod
@@ -200,165 +197,17 @@ class ChainEntry(TilesEntry):
         if sums:
             line(f"const int32_t first_own_column = own_column + threadIdx.x % 4 * {self.plan.run};")
 
-    @property
-    def which(self) -> tuple[str, ...]:
-        """The products whose columns come to shared memory in each turn."""
-        alone = any(b.product is self.chain.sums and not b.of for b in self.tiles_of)
-        return ("scores", "sums") if alone else ("scores",)
+    def write_rows(self) -> None:
+        """What is written once a row."""
+        if not self.chain.writes:
+            return
+        with self.writer.block("if (threadIdx.x % 4 == 0)"), self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
+            row = self.declare(self.chain.row)
+            self.writer.line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
+            self.writer.line(f"if ({row} >= {factor(self.wholes['rows'])}) break;")
+            self.write_row()
 
-    @property
-    def lent(self) -> bool:
-        """Whether sums have tiles of the scores."""
-        return any(b.of for b in self.tiles_of)
-
-    def scores_done(self, place: str) -> None:
-        if not self.lent:
-            self.writer.line(_done("scores", place))
-
-    def sums_done(self, place: str) -> None:
-        for which in self.which:
-            if which == "sums" or self.lent:
-                self.writer.line(_done(which, place))
-
-    def await_columns_of_sums(self, place: str) -> None:
-        if "sums" in self.which:
-            self.writer.line(f"sums_full[{place}].wait(phase);")
-
-    def begin_places(self) -> None:
-        """Where in the rings a thread is, over all turns of all tiles."""
-        self.writer.line("int32_t place = 0;")
-        self.writer.line("uint32_t phase = 0;  // how often all places have been taken")
-        self.writer.line("uint32_t rows = 0;  // of so many tiles so far")
-
-    def rings(self) -> None:
-        line, offset, stages = self.writer.line, 0, self.plan.stages
-        line(f"// {stages} turns have a place in shared memory, and the rows of {self.whole_plan.row_places} tiles")
-        line("extern __shared__ __align__(1024) unsigned char memory[];")
-        for b, name in zip(self.tiles_of, self.tile_names, strict=True):
-            along = "true" if b.along_points else "false"
-            points = f", {b.points}" if b.points != MATRIX_POINTS else ""
-            type_ = f"weft::MatrixTile<weft::{self.plan.type}, {b.rows}, {along}{points}>"
-            if b.of:
-                of = next(n for o, n in zip(self.tiles_of, self.tile_names, strict=True) if o.operand.name == b.of)
-                line(f"auto* const {name} = reinterpret_cast<{type_}*>({of});  // by its points: lines are the same")
-            elif b.tiles > 1:
-                line(f"auto* const {name} = reinterpret_cast<{type_}(*)[{b.tiles}]>(memory{f' + {offset}' if offset else ''});")
-            else:
-                line(f"auto* const {name} = reinterpret_cast<{type_}*>(memory{f' + {offset}' if offset else ''});")
-            offset += b.bytes * (self.whole_plan.row_places if b.once else stages)
-        rings = ", ".join(f"{which}_{state}[{stages}]" for which in self.which for state in ("full", "empty"))
-        rows = self.whole_plan.row_places
-        line(f"__shared__ weft::Mbarrier rows_full[{rows}], rows_empty[{rows}], {rings};")
-        if self.whole_plan.taken:
-            axes = ", ".join(["the number among tiles of rows", *self.chain.sums.batch])
-            line(f"// of the tiles that these are of: {axes}")
-            line(f"__shared__ int32_t taken[{rows}][{1 + len(self.chain.sums.batch)}];")
-        self.shared_turns()
-        self.declare_lines()
-        with self.writer.block("if (threadIdx.x == 0)"):
-            with self.writer.block(f"for (int32_t place = 0; place < {rows}; ++place)"):
-                line("rows_full[place].init(1);")
-                line(f"rows_empty[place].init({self.whole_plan.warpgroups * WARPS_OF_A_GROUP});")
-            with self.writer.block(f"for (int32_t place = 0; place < {stages}; ++place)"):
-                for which in self.which:
-                    line(f"{which}_full[place].init(1);")
-                    line(f"{which}_empty[place].init({self.whole_plan.warpgroups * WARPS_OF_A_GROUP});")
-            line("weft::fence_mbarrier_init();")
-            for name in dict.fromkeys(name for name, b in zip(self.maps, self.tiles_of, strict=True) if not b.of):
-                line(f"weft::prefetch({name});")
-        line("__syncthreads();")
-        if self.launch.early:
-            self.launch.begin(self.writer)
-
-    def bring_all(self, alone: str) -> None:
-        """alone: which thread does, where all of a warp ask rows."""
-        groups: dict[str, list[int]] = {"rows": [], "scores": [], "sums": []}
-        for k, b in enumerate(self.tiles_of):
-            if b.of:
-                continue
-            groups["rows" if b.once else "scores" if b.product is self.chain.scores else "sums"].append(k)
-        size = {which: sum(self.tiles_of[k].bytes for k in own) for which, own in groups.items()}
-        self.begin_places()
-        with self.each_tile_brought(alone):
-            self.look()
-            if self.skips:
-                self.ask_turns()
-            with self.writer.block(alone) if alone and not self.together_bring else nullcontext():
-                self.others = [self.other_places(k) for k in range(len(self.tiles_of))]
-                self.begin_lines()
-                self.bring_turns(groups, size)
-                if self.whole_plan.taken:
-                    with self.writer.block("if (first)" if self.skips else "if (first_turn >= turns)"):
-                        self.hand_tile()
-                        with self.one_lane():
-                            self.writer.line(f"rows_full[{self.rows_place}].arrive();")
-                        self.writer.line("++rows;")
-
-    def bring_turns(self, groups: Mapping[str, list[int]], size: Mapping[str, int]) -> None:
-        line = self.writer.line
-        each = "for (int32_t turn = first_turn; turn < turns; ++turn)"
-        if self.skips:
-            line("bool first = true;")
-            each = "for (int32_t next = left.next(), turn; (turn = next / 4) < turns;)"
-        with self.writer.block(each):
-            if self.skips:
-                line("const int32_t told = next;")
-                line("next = left.next();")
-            for which in self.which:
-                for k in groups[which]:
-                    self.find_pages(k)
-            self.load_lines()
-            for which in self.which:
-                line(f"{which}_empty[place].wait(phase ^ 1);")
-                if which == "scores":
-                    self.store_lines()
-                if self.skips and which == "scores":
-                    with self.one_lane():
-                        line("turn_of[place] = told;")
-                self.bring_group(groups[which], f"{which}_full[place]", size[which], "place", self.first_of("turn"))
-            line(self.next_place)
-            line("if (!first) continue;" if self.skips else "if (turn > first_turn) continue;")
-            if self.skips:
-                line("first = false;")
-            line("// the rows of a tile come after its first columns, which need not wait for those of the tile before")
-            if self.whole_plan.taken:
-                self.hand_tile()
-            else:
-                line(f"rows_empty[{self.rows_place}].wait({self.rows_phase} ^ 1);")
-            self.bring_group(groups["rows"], f"rows_full[{self.rows_place}]", size["rows"], self.rows_place, "first_row")
-            line("++rows;")
-
-    def bring_group(self, operands: list[int], barrier: str, size: int, place: str, first: str) -> None:
-        """The boxes of some operands, which a barrier counts."""
-        with self.one_lane():
-            self.writer.line(f"{barrier}.arrive_expect({size});")
-            for k in operands:
-                if self.pages_of(k) is None:
-                    self.bring_boxes(k, barrier, place, first)
-        for k in operands:
-            if self.pages_of(k) is not None:
-                self.writer.line("__syncwarp();  // the barrier knows what comes")
-                self.bring_pages(k, barrier)
-
-    @property
-    def next_place(self) -> str:
-        return f"if (++place == {self.plan.stages}) place = 0, phase ^= 1;"
-
-    def bring_boxes(self, k: int, barrier: str, place: str, first: str) -> None:
-        """The boxes of the k-th operand's tiles. first: the first row, or the first column."""
-        b, name, map_ = self.tiles_of[k], self.tile_names[k], self.maps[k]
-        self.writer.cite(self.read_of(k).location)
-        of_sums = b.product is self.chain.sums  # whose points are the columns
-        for t in range(b.tiles):
-            tile = self.tile_at(name, b, place, str(t))
-            for begin in range(0, b.rows, b.rows if b.along_points else MATRIX_POINTS):
-                point, row = (_plus(first, t * b.points), str(begin)) if of_sums else (str(t * b.points), _plus(first, begin))
-                pair = [point, f"int({row})" if row.startswith("first") else row]
-                pair = pair if b.along_points else pair[::-1]
-                element = f"{tile}.element{f' + {begin * b.points}' if begin else ''}"
-                self.writer.line(f"weft::tensor_load({element}, {map_}, {barrier}, {', '.join([*pair, *self.others[k]])});")
-
-    # ---------------------------------------------------------------- scores and sums
+    # ---------------------------------------------------------------- turns
 
     def go_through_columns(self) -> None:
         """All turns of a warpgroup. The sums of a turn are multiplied with the scores of the next one, so that warpgroups take
@@ -387,7 +236,7 @@ class ChainEntry(TilesEntry):
                 else:
                     line("__syncwarp();  // all of a warp have seen them, before it gives their places back")
                 for which in self.which:
-                    line(_done(which, "place"))
+                    line(done(which, "place"))
                 self.hand_over()
                 line(self.next_place)
             if self.skips:
@@ -418,6 +267,81 @@ class ChainEntry(TilesEntry):
             line(f"{self.declare(a)} = {self.told_of_tile(k)};")
         line("__syncwarp();")
 
+    def begin_turn(self) -> None:
+        self.load_pairs()
+        self.writer.line("scores_full[place].wait(phase);")
+        if self.skips:
+            self.writer.line("turn = turn_of[place] / 4, sure = turn_of[place] & 1;")
+            if self.chain.bounded and self.chain.sums.folds:
+                self.writer.line("finite = turn_of[place] & 2;")
+            if self.whole_plan.warpgroups == 1:
+                self.writer.line("__syncwarp();  // all of a warp have read it, before it gives its place back")
+        self.take_turn()
+
+    def start(self, sums: str = "") -> None:
+        """The products of a turn, until scores are done: these, and sums of the turn before, where these are wanted. The tensor
+        cores are handed over when no scores wait for them: earlier, two warpgroups would share them, and wait together.
+        """
+        line, scores, totals = self.writer.line, ", ".join(self.scores.values()), ", ".join(self.accumulators())
+        products = ["multiply_scores(place);", *([f"multiply_sums({sums});"] if sums else [])]
+        for product in products if self.late else reversed(products):
+            line(product)
+            line("weft::wgmma_commit();")
+        if self.late and sums:
+            line(f"weft::wgmma_wait<1>({scores});")
+            self.hand_over()
+            return
+        if sums:
+            line(f"weft::wgmma_wait<1>({totals});")
+        self.hand_over()
+        line(f"weft::wgmma_wait<0>({scores});")
+
+    def take_turn(self) -> None:
+        if self.whole_plan.warpgroups > 1:
+            self.writer.line(f"weft::barrier_sync(1 + {self.group}, 256);")
+
+    def hand_over(self) -> None:
+        """The next warpgroup may have the tensor cores."""
+        count = self.whole_plan.warpgroups
+        if count > 1:
+            self.writer.line(f"weft::barrier_arrive({self.group} == {count - 1} ? 1 : 2 + {self.group}, 256);")
+
+    @property
+    def asks_edge(self) -> bool:
+        """Whether it is told of each turn that some rows have not all of its columns."""
+        return not self.masked or self.chain.bounded and bool(self.chain.sums.folds)
+
+    def fold_scores(self, edge: str, *, first: bool = False) -> None:
+        """What is made of a turn whose scores are there. first: no sums are under way."""
+        line = self.writer.line
+        self.scores_done("place")
+        if self.late:  # before what is made of scores: no instruction of that comes before those above, then
+            self.await_columns_of_sums("place")
+        if self.asks_edge:
+            line(f"edge = {edge};")
+        summed = "false, place" if first else "true, last"
+        self.fold_at_edges(f", {summed}" if self.late else "", apart=not first)
+
+    def fold_at_edges(self, summed: str = "", *, apart: bool = True) -> None:
+        """What is made of a turn: where columns that rows do not have need be left out, there may be two texts of it, apart."""
+        line = self.writer.line
+        if self.masked or not apart:
+            asked = " || !sure" if self.skips and self.chain.given is None else ""
+            line(f"fold_turn(turn{'' if self.masked else f', edge{asked}'}{summed});")
+        else:
+            asked = " || !sure" if self.skips and self.chain.given is None else ""
+            line(f"if (edge{asked}) fold_turn(turn, true{summed});")
+            line(f"else fold_turn(turn, false{summed});")
+
+    @property
+    def gone(self) -> str:
+        """The turn that has been folded last."""
+        return "turn" if self.skips else "turn - 1"
+
+    def no_more(self, stop: str) -> str:
+        """Whether no turn follows, when one has been folded."""
+        return "--own_left == 0" if self.skips else f"++turn == {stop}"
+
     def take_turns_alone(self, edge: str) -> None:
         """Turns one after another, whose sums are multiplied before the scores of the next one."""
         line, chain, sums = self.writer.line, self.chain, self.accumulators()
@@ -445,52 +369,7 @@ class ChainEntry(TilesEntry):
         with self.writer.block("if (any_turn)") if chain.bounded and not self.whole_plan.taken else nullcontext():
             self.leave_rows()
 
-    @property
-    def asks_edge(self) -> bool:
-        """Whether it is told of each turn that some rows have not all of its columns."""
-        return not self.masked or self.chain.bounded and bool(self.chain.sums.folds)
-
-    def begin_turn(self) -> None:
-        self.load_pairs()
-        self.writer.line("scores_full[place].wait(phase);")
-        if self.skips:
-            self.writer.line("turn = turn_of[place] / 4, sure = turn_of[place] & 1;")
-            if self.chain.bounded and self.chain.sums.folds:
-                self.writer.line("finite = turn_of[place] & 2;")
-            if self.whole_plan.warpgroups == 1:
-                self.writer.line("__syncwarp();  // all of a warp have read it, before it gives its place back")
-        self.take_turn()
-
-    @property
-    def gone(self) -> str:
-        """The turn that has been folded last."""
-        return "turn" if self.skips else "turn - 1"
-
-    def no_more(self, stop: str) -> str:
-        """Whether no turn follows, when one has been folded."""
-        return "--own_left == 0" if self.skips else f"++turn == {stop}"
-
-    def fold_scores(self, edge: str, *, first: bool = False) -> None:
-        """What is made of a turn whose scores are there. first: no sums are under way."""
-        line = self.writer.line
-        self.scores_done("place")
-        if self.late:  # before what is made of scores: no instruction of that comes before those above, then
-            self.await_columns_of_sums("place")
-        if self.asks_edge:
-            line(f"edge = {edge};")
-        summed = "false, place" if first else "true, last"
-        self.fold_at_edges(f", {summed}" if self.late else "", apart=not first)
-
-    def fold_at_edges(self, summed: str = "", *, apart: bool = True) -> None:
-        """What is made of a turn: where columns that rows do not have need be left out, there may be two texts of it, apart."""
-        line = self.writer.line
-        if self.masked or not apart:
-            asked = " || !sure" if self.skips and self.chain.given is None else ""
-            line(f"fold_turn(turn{'' if self.masked else f', edge{asked}'}{summed});")
-        else:
-            asked = " || !sure" if self.skips and self.chain.given is None else ""
-            line(f"if (edge{asked}) fold_turn(turn, true{summed});")
-            line(f"else fold_turn(turn, false{summed});")
+    # ---------------------------------------------------------------- sums with the scores of the next turn
 
     def overlap_turns(self, edge: str) -> None:
         """Turns whose sums are multiplied together with the scores of the next one."""
@@ -588,17 +467,16 @@ class ChainEntry(TilesEntry):
                 self.sums_done("place")
                 line(self.next_place)
 
-    def mend_first(self, place: str) -> None:
-        """The sums of a first turn, in which rows lack columns, tell by themselves whether there was an infinity."""
-        line, (_, lanes, _) = self.writer.line, self.plan.tile
-        finite = " && ".join(f"weft::all_finite({total})" for total in self.accumulators())
-        with self.writer.block("if (fresh)"):
-            with self.writer.block(f"if (!__all_sync(0xffffffffu, {finite}))"):
-                for total in self.accumulators():
-                    self.unrolled([f"for (int32_t h = 0; h < {lanes // 2}; ++h)"], f"{total}[h] = 0.0f;")
-                self.multiply_within("turn - 1", place)
-                line("__syncwarp();  // all of a warp have read the tiles")
-            line("fresh = false;")
+    def begin_last(self) -> None:
+        """The last sums of a tile have a turn of their own, where tiles have few: others need not wait until the next tile
+        begins. (Measured on an H200: where rows have all columns from the first on, that takes longer.)
+        """
+        if self.starts:
+            self.take_turn()
+
+    def end_last(self) -> None:
+        if self.starts:
+            self.hand_over()
 
     @property
     def apart(self) -> bool:
@@ -622,179 +500,3 @@ class ChainEntry(TilesEntry):
         with self.writer.block("else"):
             self.multiply_within(self.gone, "place")
             line("__syncwarp();  // all of a warp have read the tiles")
-
-    @property
-    def barrier_of_group(self) -> str:
-        return f"{1 + self.whole_plan.warpgroups} + {self.group}"
-
-    def leave_rows(self) -> None:
-        self.writer.line(_done("rows", self.rows_place))
-        self.writer.line("++rows;")
-
-    def start(self, sums: str = "") -> None:
-        """The products of a turn, until scores are done: these, and sums of the turn before, where these are wanted. The tensor
-        cores are handed over when no scores wait for them: earlier, two warpgroups would share them, and wait together.
-        """
-        line, scores, totals = self.writer.line, ", ".join(self.scores.values()), ", ".join(self.accumulators())
-        products = ["multiply_scores(place);", *([f"multiply_sums({sums});"] if sums else [])]
-        for product in products if self.late else reversed(products):
-            line(product)
-            line("weft::wgmma_commit();")
-        if self.late and sums:
-            line(f"weft::wgmma_wait<1>({scores});")
-            self.hand_over()
-            return
-        if sums:
-            line(f"weft::wgmma_wait<1>({totals});")
-        self.hand_over()
-        line(f"weft::wgmma_wait<0>({scores});")
-
-    def take_turn(self) -> None:
-        if self.whole_plan.warpgroups > 1:
-            self.writer.line(f"weft::barrier_sync(1 + {self.group}, 256);")
-
-    def begin_last(self) -> None:
-        """The last sums of a tile have a turn of their own, where tiles have few: others need not wait until the next tile
-        begins. (Measured on an H200: where rows have all columns from the first on, that takes longer.)
-        """
-        if self.starts:
-            self.take_turn()
-
-    def end_last(self) -> None:
-        if self.starts:
-            self.hand_over()
-
-    def hand_over(self) -> None:
-        """The next warpgroup may have the tensor cores."""
-        count = self.whole_plan.warpgroups
-        if count > 1:
-            self.writer.line(f"weft::barrier_arrive({self.group} == {count - 1} ? 1 : 2 + {self.group}, 256);")
-
-    def any_infinite(self, place: str) -> str:
-        """Whether the other operands of sums have an infinity, as all threads of a warpgroup are told."""
-        if self.skips:
-            return "!finite"
-        infinite = [f"weft::any_infinite<{self.tiles_of[k].tiles}>({self.tiles_at(k, place)})" for k in self.of_sums()]
-        return f"weft::any_of_warpgroup({' || '.join(infinite)}, told[{self.group}], {self.barrier_of_group})"
-
-    def of_sums(self) -> list[int]:
-        return [self.pair(f, self.chain.sums)[1] for f in self.chain.sums.folds]
-
-    def tiles_at(self, k: int, place: str) -> str:
-        return f"{self.tile_names[k]}{f'[{place}]' if self.tiles_of[k].tiles > 1 else f' + {place}'}"
-
-    @contextmanager
-    def within(self, condition: str, turn: str, place: str) -> Iterator[None]:
-        """Where columns that a row does not have hold an infinity, sums of those that it has; and what is written here."""
-        with self.writer.block(f"if ({condition})"):
-            self.multiply_within(turn, place)
-            self.writer.line(self.all_have_read)
-            yield
-
-    @property
-    def all_have_read(self) -> str:
-        return f"weft::barrier_sync({self.barrier_of_group}, 128);  // all have read the tiles"
-
-    def multiply_within(self, turn: str, place: str) -> None:
-        line, chain, columns = self.writer.line, self.chain, self.plan.tile[2]
-        line("// 0 times an infinity that a row does not have is none of its: these products leave it out")
-        line("int32_t begin[2], end[2];")
-        with self.writer.block("for (int32_t u = 0; u < 2; ++u)"):
-            row = self.declare(chain.row)
-            line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
-            for name, which in (("begin", "start"), ("end", "stop")):
-                near = f"weft::maximum<int64_t>({self.within_turns(self.bound_of_row(which))} - ({turn}) * {columns}, 0)"
-                line(f"{name}[u] = weft::minimum<int64_t>({near}, {columns});")
-        if chain.given is not None:
-            self.has_pair(chain.given, turn, place)
-        for f, k in zip(chain.sums.folds, self.of_sums(), strict=True):
-            total, left = self.totals[f.results[0]], self.left[f.results[0]]
-            has = ", has" if chain.given is not None else ""
-            line(f"weft::multiply_within({total}[0], {left}, {self.tiles_at(k, place)}, begin, end{has});")
-
-    def has_pair(self, given: Expr, turn: str, place: str) -> None:
-        """Whether a row of a thread has a column of a turn by a condition, whose lines are there of the turn folded last."""
-        line, row, column = self.writer.line, self.declare(self.chain.row), self.declare(self.chain.column)
-        lines = {name: f"{own}[{self.line_place}][point]" for name, (_, own) in self.column_lines.items()}
-        with (
-            self.writer.block("const auto has = [&](const int32_t u, const int32_t point) WEFT_INLINE", "};"),
-            self.spelled(lines) if place == "place" else self.read_in_memory(),
-        ):
-            mark = self.writer.mark()
-            last = f"{self.counts[self.chain.row]} - 1"
-            line(f"const int64_t {row} = weft::minimum<int64_t>(first_row + first_own_row + u * 8, {last});")
-            self.statements(tuple(map(self.let, self.of_pairs)))
-            line(f"return {self.printer.value(given)};")
-            if self.writer.mentions(column, mark):
-                self.writer.insert(mark, f"const int64_t {column} = {self.first_of(turn, 'int64_t')} + point;")
-
-    def product_lambdas(self) -> None:
-        """The products of a turn."""
-        chain, of_sums = self.chain, [f"{self.totals[f.results[0]]}[0]" for f in self.chain.sums.folds]
-        with self.writer.block("const auto multiply_scores = [&](const int32_t place) WEFT_INLINE", "};"):
-            self.multiply(chain.scores, [self.scores[f.results[0]] for f in chain.scores.folds], fresh=True)
-        if of_sums:
-            with self.writer.block("const auto multiply_sums = [&](const int32_t place) WEFT_INLINE", "};"):
-                self.multiply(chain.sums, of_sums, fresh=False)
-
-    def multiply(self, product: object, totals: list[str], fresh: bool) -> None:
-        """The products of a turn, from the first to the last. fresh: nothing is added up yet."""
-        line, chain = self.writer.line, self.chain
-        of_scores = product is chain.scores
-        found = chain.scores if of_scores else chain.sums
-        points = self.whole_plan.scores.tile[2] if of_scores else self.plan.tile[2]
-        registers = totals if of_scores else [*totals, *dict.fromkeys(self.left.values())]
-        places = {"at": "place"}
-        if of_scores:
-            places |= {"near": "own_row"} | ({} if self.rows_place.isdigit() else {"of": self.rows_place})
-        if not several(chain):  # whose turns take 2 % longer with these, those of one score up to 4 % less (on an H200)
-            line(f"const int32_t {', '.join(f'{name} = weft::uniform({place})' for name, place in places.items())};")
-            places = {name: name for name in places}
-        line(f"weft::wgmma_fence({', '.join(registers)});")
-        line("#pragma unroll")
-        with self.writer.block(f"for (int32_t g = 0; g < {points}; g += 16)"):
-            for f, total in zip(found.folds, totals, strict=True):
-                left, right = self.pair(f, found)
-                own = self.tiles_of[right]
-                turned = "weft::Major::k" if own.along_points else "weft::Major::rows"
-                tile = self.tile_at(self.tile_names[right], own, places["at"], f"g / {own.points}")
-                b = f"{tile}.matrix(0, g{f' % {own.points}' if own.tiles > 1 else ''})"
-                if of_scores:
-                    rows = self.tiles_of[left]
-                    first = "weft::Major::k" if rows.along_points else "weft::Major::rows"
-                    template = "" if (first, turned) == ("weft::Major::k",) * 2 else f", {first}, {turned}"
-                    of = places.get("of", self.rows_place)
-                    a = self.tile_at(self.tile_names[left], rows, of, f"g / {MATRIX_POINTS}")
-                    a += f".matrix({places['near']}, g{f' % {MATRIX_POINTS}' if rows.tiles > 1 else ''})"
-                else:
-                    template = f", {turned}" if turned != "weft::Major::k" else ""
-                    a = f"{self.left[f.results[0]]}[g / 16]"
-                self.writer.cite(f.location)
-                line(f"weft::wgmma<weft::{self.plan.type}{template}>({total}, {a}, {b}, {'g > 0' if fresh else 'true'});")
-
-    def pair(self, f: Fold, found: object) -> tuple[int, int]:
-        """Which tiles the operands of a product are; of sums, the right one."""
-        names = free_names(f.parts[0])
-        mine = [k for k, b in enumerate(self.tiles_of) if b.product is found and b.operand.name in names]
-        left = next((k for k in mine if self.tiles_of[k].once), -1)
-        return left, next(k for k in mine if not self.tiles_of[k].once)
-
-    # ---------------------------------------------------------------- the end
-
-    def write_rows(self) -> None:
-        """What is written once a row."""
-        if not self.chain.writes:
-            return
-        with self.writer.block("if (threadIdx.x % 4 == 0)"), self.unrolled_block(["for (int32_t u = 0; u < 2; ++u)"]):
-            row = self.declare(self.chain.row)
-            self.writer.line(f"const int64_t {row} = first_row + first_own_row + u * 8;")
-            self.writer.line(f"if ({row} >= {factor(self.wholes['rows'])}) break;")
-            self.write_row()
-
-
-def _done(which: str, place: str) -> str:
-    return given_back(f"{which}_empty[{place}]")
-
-
-def _plus(first: str, more: int) -> str:
-    return f"{first} + {more}" if more else first

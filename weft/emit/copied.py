@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from weft.emit.expressions import memory_type, register_type
-from weft.emit.folds import Work
+from weft.emit.fold_points import Work
 from weft.emit.held import HeldEntry
 from weft.graph.tile import Axis, Read
 from weft.plan.fold import part_bytes

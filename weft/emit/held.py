@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from weft.emit.expressions import PRODUCT, SUM, memory_type, register_type
-from weft.emit.folds import Entry, Turn, Work
+from weft.emit.fold_points import Turn, Work
+from weft.emit.folds import Entry
 from weft.emit.values import ZERO
 from weft.graph.sweeps import Sweep
 from weft.graph.tile import Axis, Fold, Map, Read, uses, uses_of_write

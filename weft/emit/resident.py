@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from weft.emit.cpp_body import factor
 from weft.emit.expressions import DividingPrinter, memory_type
-from weft.emit.folds import Turn, Work
+from weft.emit.fold_points import Turn, Work
 from weft.emit.held import HeldEntry
 from weft.graph.sweeps import Sweep
 from weft.graph.tile import Axis, Fold, Map, Read, uses, uses_of_write

@@ -12,7 +12,7 @@ from weft.emit.scan_body import ScanBody
 from weft.emit.values import ZERO
 from weft.graph.tile import Read, Scan, Write
 from weft.loops.affine import affine
-from weft.loops.ir import Expr, Ref, free_names
+from weft.loops.ir import Ref, free_names
 from weft.loops.types import INT64
 from weft.plan.fold import PACKET_BYTES, stored_in_packets
 from weft.plan.scan import anchor_of, anywhere, ring_reads, shift_of
@@ -153,10 +153,6 @@ class ScansAlong(ScanBody):
         if read.always:
             return name, self.printer.index(self.axis.start), self.end
         return self.printer.index(read.index[axis]), "0", self.printer.index(self.function.array(read.array).shape[axis])
-
-    def in_rows(self, index: tuple[Expr, ...]) -> bool:
-        """Whether a subscript is known where a row begins."""
-        return not any(free_names(i) & self.made.keys() for i in index)
 
     def own(self, name: str) -> str:
         return f"{name}[run]"

@@ -13,7 +13,8 @@ from weft.language import ArgumentType
 from weft.loops.error_propagation import Units, variances
 from weft.loops.ir import Function
 from weft.pytorch.call import argument_types
-from weft.pytorch.executable import Analyses, Executable
+from weft.pytorch.derived import Analyses
+from weft.pytorch.executable import Executable
 from weft.pytorch.specialize import Specializable
 
 

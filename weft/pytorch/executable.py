@@ -6,9 +6,9 @@ that a call seen before costs a look-up, the allocation of its results, and the 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import pickle
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,22 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from weft.compiler import Analysis, tuned
-from weft.errors import OverlapError
-from weft.language import ArgumentType, Parameter, Signature, TensorType
-from weft.loops.ir import Function
-from weft.loops.schedule import ORDINARY, Circumstances, Wrapped
+from weft.compiler import tuned
+from weft.errors import UnknownOperator
+from weft.language import ArgumentType, Parameter, Signature
+from weft.loops.schedule import Wrapped
 from weft.pytorch.call import CallPlan, argument_types, finisher, gathered, prepare, repeated
-from weft.pytorch.gradients import Rules, rules_of
+from weft.pytorch.derived import AdjointAnalyses, BatchedAnalyses, KeepingAnalyses
+from weft.pytorch.gradients import Rules
 from weft.pytorch.operator import Operator, define, executables
 from weft.pytorch.quick import Recorder, never
-from weft.pytorch.specialize import Specializable, compiler_version, recalled
+from weft.pytorch.specialize import Specializable
 from weft.pytorch.telling import Place, tell_unused
 from weft.pytorch.views import Views
 from weft.runtime import cache, quick
-from weft.runtime.collection import uncollected
 from weft.runtime.guard import Guard
-from weft.runtime.stack import deep
 
 if TYPE_CHECKING:
     from weft.compiler.keeping import Kept
@@ -76,13 +74,13 @@ class Executable:
         if self._operator is None:
             with self._lock:
                 if self._operator is None:
-                    self._operator = define(self, self.operator_name)
+                    self._operator = _defined(self, self.operator_name)
         return self._operator
 
     @functools.cached_property
     def rules(self) -> Rules:
         """What autograd asks of the operator."""
-        return rules_of(self)
+        return Rules(self, functools.partial(adjoint_of, self))
 
     def execute(self, args: tuple[Any, ...]) -> Any:
         """Run on real tensors, without autograd; results are tensors."""
@@ -167,133 +165,6 @@ def call_key(signature: Signature, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(key)
 
 
-class Analyses:
-    """The analyses of functions that are derived from those of another Specializable."""
-
-    identity: str
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[tuple[ArgumentType, ...], bool, Circumstances], Analysis] = {}
-
-    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
-        raise NotImplementedError
-
-    @deep
-    def analysis(
-        self,
-        types: tuple[ArgumentType, ...],
-        agree: bool,
-        circumstances: Circumstances = ORDINARY,
-    ) -> Analysis:
-        key = types, agree, circumstances
-        if key not in self._made:
-            self._made[key] = recalled(self.identity, types, agree, lambda: self.function(types, agree), circumstances)
-        return self._made[key]
-
-
-class _AdjointAnalyses(Analyses):
-    """The analyses of the adjoint of a function for the types that its arguments had."""
-
-    def __init__(
-        self,
-        parent: Specializable,
-        types: tuple[ArgumentType, ...],
-        wanted: tuple[str, ...],
-        seeded: tuple[int, ...] | None,
-        wraps: Wrapped,
-    ) -> None:
-        super().__init__()
-        self._parent, self._types, self._wanted, self._seeded = parent, types, wanted, seeded
-        self._wraps = wraps
-        self.identity = f"adjoint of {parent.identity} at {types!r} for {wanted} from {seeded}, below 0 in {sorted(wraps)}"
-        self._derived: dict[bool, Function] = {}
-
-    @deep
-    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
-        from weft.compiler.recomputed import recomputing
-        from weft.compiler.settled import settled
-        from weft.loops.adjoint import adjoint
-        from weft.loops.wrapping import wrapped
-
-        if agree not in self._derived:
-            forward = replace(wrapped(self._parent.function(self._types, agree), self._wraps), tiles=())
-            again = recomputing(forward, self._wanted, self._seeded, agree)
-            self._derived[agree] = again or adjoint(settled(forward), self._wanted, self._seeded)
-        return self._derived[agree]
-
-    def analysis(
-        self,
-        types: tuple[ArgumentType, ...],
-        agree: bool,
-        circumstances: Circumstances = ORDINARY,
-    ) -> Analysis:
-        return super().analysis((), agree, circumstances)  # its arguments have the types that they were derived from
-
-
-class _KeepingAnalyses(Analyses):
-    """The analyses of a function that also returns what its gradients need of its folds."""
-
-    def __init__(self, parent: Specializable) -> None:
-        super().__init__()
-        self._parent = parent
-        self.identity = f"{parent.identity} keeping what it folds"
-
-    @deep
-    def kept(self, types: tuple[ArgumentType, ...]) -> Kept | None:
-        """What the function keeps for arguments of these types, as sizes that agree tell; from the disk cache if it can be."""
-        key = cache.key("kept folds", compiler_version(), self.identity, repr(types))
-        known = cache.load(key)
-        if known is not None:
-            with contextlib.suppress(Exception):  # written by another Python: any failure to read it is a miss
-                return pickle.loads(known) if known else None
-        from weft.compiler.keeping import keeping, kept_folds
-
-        with uncollected():
-            found = kept_folds(self._parent.function(types, True))
-            if found.folds and keeping(self._parent.function(types, False), found.folds) is None:
-                found = replace(found, folds=())
-        cache.store(key, pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL) if found.folds else b"")
-        return found if found.folds else None
-
-    @deep
-    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
-        from weft.compiler.keeping import keeping
-
-        kept = self.kept(types)
-        found = None if kept is None else keeping(self._parent.function(types, agree), kept.folds)
-        assert found is not None
-        return found
-
-
-class _BatchedAnalyses(Analyses):
-    """The analyses of a function for the elements of a batch. carried: whether each argument has an axis of the batch."""
-
-    def __init__(self, parent: Specializable, signature: Signature, carried: tuple[bool, ...]) -> None:
-        super().__init__()
-        self._parent, self._signature, self._carried = parent, signature, carried
-        self.identity = f"{parent.identity} for a batch of {carried}"
-
-    @deep
-    def function(self, types: tuple[ArgumentType, ...], agree: bool) -> Function:
-        from weft.loops.batched import batched
-
-        names = self._signature.names
-        wide = {n for n, c in zip(names, self._carried, strict=True) if c}
-        elements: list[ArgumentType] = []
-        for name, type_ in zip(names, types, strict=True):
-            if isinstance(type_, TensorType) and type_.same is not None and (name in wide) != (type_.same in wide):
-                raise OverlapError(
-                    f"{self._signature.name} writes into {type_.same}, and {name} is the same tensor",
-                    location=self._signature.location,
-                    evidence=[f"one element of torch.vmap's batch is a part of it, and {name} all of it"],
-                    remedy=f"pass {name}.clone()",
-                )
-            wider = isinstance(type_, TensorType) and name in wide
-            elements.append(replace(type_, rank=type_.rank - 1) if wider else type_)  # type: ignore[arg-type,union-attr]
-        function = self._parent.function(tuple(elements), agree)
-        return batched(function, frozenset(wide.intersection(function.parameters)))
-
-
 def adjoint_of(
     parent: Executable,
     types: tuple[ArgumentType, ...],
@@ -306,7 +177,7 @@ def adjoint_of(
 
     wraps: the axes in which the call had subscripts below 0.
     """
-    analyses = _AdjointAnalyses(parent.specializable, types, wanted, seeded, wraps)
+    analyses = AdjointAnalyses(parent.specializable, types, wanted, seeded, wraps)
     function = analyses.analysis((), True).function  # from the disk cache without deriving it again
     tensors = {a.name for a in function.arrays if a.role == "input"}
     kinds = {p.name: p.kind for p in parent.signature.parameters}
@@ -328,7 +199,7 @@ def keeping_of(parent: Executable, types: tuple[ArgumentType, ...]) -> Keeping |
     """
     if parent.signature.written:
         return None
-    analyses = _KeepingAnalyses(parent.specializable)
+    analyses = KeepingAnalyses(parent.specializable)
     kept = analyses.kept(types)
     if kept is None:
         return None
@@ -342,7 +213,7 @@ def batched_of(parent: Executable, carried: tuple[bool, ...]) -> Executable:
     """The executable for the elements of a batch: takes the arguments of the parent, those that are `carried` with an axis of
     the batch before their own, every written one among them; so have its results.
     """
-    analyses = _BatchedAnalyses(parent.specializable, parent.signature, carried)
+    analyses = BatchedAnalyses(parent.specializable, parent.signature, carried)
     name = f"{parent.name}_batched"
     own = _named_alike(name, analyses.identity, "batched", parent, carried)
     return _Whole(parent, name, analyses, own, parent.signature, f"{parent.meaning} under torch.vmap")
@@ -407,7 +278,12 @@ def _named_alike(name: str, identity: str, how: str, parent: Executable, *given:
     return own
 
 
-def recall(name: str) -> None:
+def _defined(executable: Executable, name: str | None) -> Operator:
+    """The operator of an executable, and with it that of the elements of a batch."""
+    return define(executable, name, functools.partial(batched_of, executable))
+
+
+def _recall(name: str) -> None:
     """Define the operator that another process derived from a kernel, if that is known to this one."""
     kept = cache.load(cache.key("operator", name))
     if kept is None:
@@ -420,4 +296,30 @@ def recall(name: str) -> None:
     getattr(torch.ops.weft, parent_name, None)  # itself perhaps derived
     parent = executables.get(parent_name)
     if parent is not None:
-        define(derive(parent, *given), name)
+        _defined(derive(parent, *given), name)
+
+
+_OF_A_GRAPH = re.compile("_[0-9a-f]{8}$")  # how what is derived, and programs that a change outside made, are marked
+
+
+class _Operators(torch._ops._OpNamespace):
+    """`torch.ops.weft`. A graph that torch.compile kept on disk names the adjoints, and the kernels for batches, that the
+    process which made it had defined; they are defined here when they are first asked for.
+    """
+
+    __module__ = torch._ops._OpNamespace.__module__  # operators take their module's name from it
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in executables and not name.startswith("_"):
+            _recall(name)
+            if name not in executables and _OF_A_GRAPH.search(name):
+                raise UnknownOperator(
+                    f"weft has no operator {name} in this process",
+                    evidence=["a graph that torch.compile kept on disk names it, and what weft kept of it is gone"],
+                    remedy="remove PyTorch's cache too (TORCHINDUCTOR_CACHE_DIR, by default in the directory for temporary "
+                    "files), or set TORCHINDUCTOR_FORCE_DISABLE_CACHES=1",
+                )
+        return super().__getattr__(name)
+
+
+setattr(torch.ops, "weft", _Operators("weft"))  # noqa: B010

@@ -8,38 +8,40 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from weft.compiler import tuned
-from weft.language import TensorType
+from weft.language import ArgumentType, Signature
 from weft.loops.handed_on import handed_on
 from weft.loops.ir import Store, walk
 from weft.loops.schedule import Wrapped
-from weft.loops.types import ScalarType
 from weft.pytorch.call import DTYPES, CallPlan, argument_types, wraps_for
 from weft.pytorch.quick import MISS, PLAIN, Recorder, Seen, Ways, eager, never
+from weft.pytorch.specialize import Specializable
 from weft.pytorch.views import Views, geometry_of, is_same_memory
 
-if TYPE_CHECKING:
-    from weft.pytorch.executable import Executable
+
+class Differentiable(Protocol):
+    """What autograd asks of an executable."""
+
+    name: str
+    signature: Signature
+    specializable: Specializable
+
+    @property
+    def operator(self) -> Callable[..., Any]: ...
+
+    def plan(self, args: tuple[Any, ...]) -> CallPlan: ...
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What autograd asks of an operator. setup, backward, jvp: as `torch.autograd.Function` has them. recorder: what records
-    calls of arguments of which these are tensors, seen by views or not.
-    """
-
-    setup: Callable[..., None]
-    backward: Callable[..., Any]
-    jvp: Callable[..., Any]
-    recorder: Callable[[tuple[bool, ...], Views | None], Recorder]
+# The executable for the gradients of arguments of these types: of which ones, of which results, below 0 in which axes.
+Adjoint = Callable[[tuple[ArgumentType, ...], tuple[str, ...], "tuple[int, ...] | None", Wrapped], Differentiable]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,42 +88,49 @@ def _picker(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...
 _layout = functools.lru_cache(maxsize=None)(_Layout)
 
 
-@dataclass
 class _Adjoints:
-    """The executables that compute gradients, by the arguments that need them."""
+    """The executables that compute the gradients of one, by the arguments that need them."""
 
-    executable: Executable
-    made: dict[tuple[Any, ...], tuple[Executable, tuple[str, ...]]] = field(default_factory=dict)
-    as_they_are: dict[tuple[TensorType | ScalarType, ...], dict[str, int]] = field(default_factory=dict)
+    def __init__(self, executable: Differentiable, adjoint: Adjoint) -> None:
+        self._executable, self._adjoint = executable, adjoint
+        self._made: dict[tuple[Any, ...], tuple[Differentiable, tuple[str, ...]]] = {}
+        self._as_they_are: dict[tuple[ArgumentType, ...], dict[str, int]] = {}
 
-    def handed_on(self, types: tuple[TensorType | ScalarType, ...]) -> dict[str, int]:
+    def handed_on(self, inputs: tuple[Any, ...], wanted: tuple[str, ...], grads: tuple[Any, ...]) -> dict[str, int]:
+        """Arguments of a call of which the gradient of an output is the gradient, and the place of that output."""
+        signature = self._executable.signature
+        given = self._handed_on(argument_types(signature, inputs))
+        shapes = {name: tensor.shape for name, tensor in zip(signature.names, inputs, strict=True) if name in given}
+        found = {n: given[n] for n in wanted if n in given and grads[given[n]] is not None}
+        return {n: k for n, k in found.items() if grads[k].shape == shapes[n]}
+
+    def _handed_on(self, types: tuple[ArgumentType, ...]) -> dict[str, int]:
         """Arguments whose gradients are those of an output as they are, where both have one shape: the output's place."""
-        if types not in self.as_they_are:
+        if types not in self._as_they_are:
             found: dict[str, int] = {}
-            if not self.executable.signature.written:
-                function = self.executable.specializable.analysis(types, True).function
+            if not self._executable.signature.written:
+                function = self._executable.specializable.analysis(types, True).function
                 found = {name: function.results.index(result) for name, result in handed_on(function).items()}
-            self.as_they_are[types] = found
-        return self.as_they_are[types]
+            self._as_they_are[types] = found
+        return self._as_they_are[types]
 
     def of(
-        self,
-        types: tuple[TensorType | ScalarType, ...],
-        wanted: tuple[str, ...],
-        seeded: tuple[int, ...] | None,
-        wraps: Wrapped,
-    ) -> tuple[Executable, tuple[str, ...]]:
-        """The executable, and the arguments that the results depend on: there is nothing to hand to the others."""
-        from weft.pytorch.executable import adjoint_of
-
+        self, inputs: tuple[Any, ...], wanted: tuple[str, ...], seeded: tuple[int, ...] | None = None
+    ) -> tuple[Differentiable, tuple[str, ...]]:
+        """What computes the gradients of the arguments `wanted` for those of a call's float outputs (or of those at the places
+        `seeded`), and the arguments whose gradients can be anything but zero: there is nothing to hand to the others.
+        """
+        executable = self._executable
+        types = argument_types(executable.signature, inputs)
+        wraps = wraps_for(executable.specializable, types, inputs)
         key = (types, wanted, seeded, wraps)
-        if key not in self.made:
-            made = adjoint_of(self.executable, types, wanted, seeded, wraps)
+        if key not in self._made:
+            made = self._adjoint(types, wanted, seeded, wraps)
             function = made.specializable.analysis((), True).function
             stored = {s.array for s in walk(function.body) if isinstance(s, Store)}
             depends = tuple(r in stored for r in function.results)
-            self.made[key] = made, tuple(w for w, d in zip(wanted, depends, strict=True) if d)
-        return self.made[key]
+            self._made[key] = made, tuple(w for w, d in zip(wanted, depends, strict=True) if d)
+        return self._made[key]
 
 
 class _Pulled:
@@ -140,12 +149,90 @@ class _Pulled:
         return self.results((*made, None, *grads) if isinstance(made, tuple) else (made, None, *grads))
 
 
-def rules_of(executable: Executable) -> Rules:
-    """The rules by which autograd differentiates an executable: its adjoint, made for the gradients that are asked for."""
-    signature = executable.signature
-    adjoints = _Adjoints(executable)
+class _Backward:
+    """The backward of calls of an executable, with its own arguments or with what these are views of.
 
-    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    names: of the executable's arguments, by their places among those of a call.
+    """
+
+    def __init__(self, executable: Differentiable, adjoints: _Adjoints, views: Views | None) -> None:
+        names = executable.signature.names
+        self._adjoints, self._views = adjoints, views
+        self._names = dict(enumerate(names) if views is None else zip(views.positions, names, strict=True))
+        self._pulled: dict[tuple[Any, ...], _Pulled] = {}  # by what was asked for
+
+    def __call__(self, ctx: Any, *grads: Any) -> Any:
+        saved, compiling = ctx.saved_tensors, is_compiling()
+        asked = (ctx.layout, ctx.needs_input_grad, tuple([g is None for g in grads]))
+        if not compiling and (last := self._pulled.get(asked)) is not None and last.generation == tuned.generation.value:
+            made = last.ways.quick(*last.arguments((*saved, *ctx.numbers, *grads)))
+            if made is not MISS:
+                return last.gradients(made, grads)
+        observed = torch.is_grad_enabled() or compiling or not eager()
+        return self._first(asked, ctx.layout.split(saved, ctx.numbers), grads, observed)
+
+    def _first(
+        self,
+        asked: tuple[_Layout, tuple[bool, ...], Any],
+        kept: tuple[tuple[Any, ...], tuple[Any, ...]],
+        grads: tuple[Any, ...],
+        observed: bool,
+    ) -> tuple[Any, ...]:
+        """The gradients of a call that is not like the last one. asked: its layout, and which gradients it needs. kept: its
+        arguments and outputs. observed: whether autograd, a mode or torch.compile sees what is done.
+        """
+        names, views = self._names, self._views
+        layout, needs, _ = asked
+        inputs, outputs = kept
+        nothing = (None,) * len(needs)  # what records a call is handed one thing more than the arguments
+        wanted = tuple(name for k, name in names.items() if needs[k])
+        floating = [k for k, o in enumerate(outputs) if _is_float(o)]
+        seeded = tuple(k for k in floating if grads[k] is not None)
+        if not seeded:
+            return nothing
+        given = self._adjoints.handed_on(inputs, wanted, grads) if views is None else {}
+        wanted = tuple(name for name in wanted if name not in given)
+        if not wanted:
+            return tuple(grads[given[names[k]]] if k in names and names[k] in given else None for k in range(len(needs)))
+        args = own = (*(inputs[k] for k in names), *outputs, *(grads[k] for k in seeded))
+        if views is not None:
+            inputs, own = views.of_adjoint(inputs, outputs, grads, seeded, needs)
+        inner = own[: len(names)]
+        adjoint, moved = self._adjoints.of(inner, wanted, None if len(seeded) == len(floating) else seeded)
+        if not moved and not given:
+            return nothing
+        from_where = {name: k for k, name in enumerate(wanted) if name in moved}
+        from_where |= {name: len(wanted) + 1 + k for name, k in given.items()}
+        places = [from_where.get(names.get(k, ""), len(wanted)) for k in range(len(needs))]
+        now = _Pulled(layout.adjoint(tuple(names), len(outputs), seeded), places)
+        if observed or not all(_in_memory(a) for a in own if isinstance(a, torch.Tensor)):
+            found = now.gradients(adjoint.operator(*own), grads)
+            return found if views is None else views.gradients(inputs, inner, found)
+        plan = adjoint.plan(own)
+        made, way = plan.known(own)
+        found = now.gradients(made, grads)
+        if views is not None:
+            found = views.gradients(inputs, inner, found)
+            way = _viewed(plan, args, own, [found[k] for k, need in enumerate(needs) if need], made)
+        last = self._pulled.get(asked)
+        if last is None or last.generation != now.generation or last.places != now.places:
+            last = self._pulled[asked] = now
+        last.ways.add(way)
+        return found
+
+
+class Rules:
+    """What autograd asks of an operator: the rules by which it differentiates an executable. setup, backward, jvp: as
+    `torch.autograd.Function` has them.
+    """
+
+    def __init__(self, executable: Differentiable, adjoint: Adjoint) -> None:
+        self._executable = executable
+        self._adjoints = _Adjoints(executable, adjoint)
+        self._recorders: dict[tuple[bool, ...], Recorder] = {}  # of calls with the executable's own arguments
+        self.backward: Callable[..., Any] = _Backward(executable, self._adjoints, None)
+
+    def setup(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, (tuple, list)) else () if output is None else (output,)
         ctx.layout = layout = _layout(tuple([isinstance(a, torch.Tensor) for a in inputs]))
         tensors = layout.tensors(tuple(inputs))
@@ -155,80 +242,14 @@ def rules_of(executable: Executable) -> Rules:
         ctx.set_materialize_grads(False)
         ctx.numbers = layout.numbers(tuple(inputs))
 
-    def adjoint_for(
-        inputs: tuple[Any, ...], wanted: tuple[str, ...], seeded: tuple[int, ...] | None = None
-    ) -> tuple[Executable, tuple[str, ...]]:
-        """What computes the gradients of the arguments `wanted` for those of a call's float outputs (or of those at the places
-        `seeded`), and the arguments whose gradients can be anything but zero.
-        """
-        types = argument_types(signature, inputs)
-        return adjoints.of(types, wanted, seeded, wraps_for(executable.specializable, types, inputs))
-
-    def handed(inputs: tuple[Any, ...], wanted: tuple[str, ...], grads: tuple[Any, ...]) -> dict[str, int]:
-        """Arguments of which the gradient of an output is the gradient, and the place of that output."""
-        given = adjoints.handed_on(argument_types(signature, inputs))
-        shapes = {name: tensor.shape for name, tensor in zip(signature.names, inputs, strict=True) if name in given}
-        found = {n: given[n] for n in wanted if n in given and grads[given[n]] is not None}
-        return {n: k for n, k in found.items() if grads[k].shape == shapes[n]}
-
-    def backward_of(views: Views | None) -> Callable[..., Any]:
-        pulled: dict[tuple[Any, ...], _Pulled] = {}  # by what was asked for
-        names = dict(enumerate(signature.names) if views is None else zip(views.positions, signature.names, strict=True))
-
-        def backward(ctx: Any, *grads: Any) -> Any:
-            needs, saved, compiling = ctx.needs_input_grad, ctx.saved_tensors, is_compiling()
-            asked = (ctx.layout, needs, tuple([g is None for g in grads]))
-            if not compiling and (last := pulled.get(asked)) is not None and last.generation == tuned.generation.value:
-                made = last.ways.quick(*last.arguments((*saved, *ctx.numbers, *grads)))
-                if made is not MISS:
-                    return last.gradients(made, grads)
-            inputs, outputs = ctx.layout.split(saved, ctx.numbers)
-            nothing = (None,) * len(needs)  # what records a call is handed one thing more than the arguments
-            wanted = tuple(name for k, name in names.items() if needs[k])
-            floating = [k for k, o in enumerate(outputs) if _is_float(o)]
-            seeded = tuple(k for k in floating if grads[k] is not None)
-            if not seeded:
-                return nothing
-            given = handed(inputs, wanted, grads) if views is None else {}
-            wanted = tuple(name for name in wanted if name not in given)
-            if not wanted:
-                return tuple(grads[given[names[k]]] if k in names and names[k] in given else None for k in range(len(needs)))
-            args = own = (*(inputs[k] for k in names), *outputs, *(grads[k] for k in seeded))
-            if views is not None:
-                inputs, own = views.of_adjoint(inputs, outputs, grads, seeded, needs)
-            inner = own[: len(names)]
-            adjoint, moved = adjoint_for(inner, wanted, None if len(seeded) == len(floating) else seeded)
-            if not moved and not given:
-                return nothing
-            from_where = {name: k for k, name in enumerate(wanted) if name in moved}
-            from_where |= {name: len(wanted) + 1 + k for name, k in given.items()}
-            places = [from_where.get(names.get(k, ""), len(wanted)) for k in range(len(needs))]
-            now = _Pulled(ctx.layout.adjoint(tuple(names), len(outputs), seeded), places)
-            observed = torch.is_grad_enabled() or compiling or not eager()
-            if observed or not all(_in_memory(a) for a in own if isinstance(a, torch.Tensor)):
-                found = now.gradients(adjoint.operator(*own), grads)
-                return found if views is None else views.gradients(inputs, inner, found)
-            plan = adjoint.plan(own)
-            made, way = plan.known(own)
-            found = now.gradients(made, grads)
-            if views is not None:
-                found = views.gradients(inputs, inner, found)
-                way = _viewed(plan, args, own, [found[k] for k, need in enumerate(needs) if need], made)
-            last = pulled.get(asked)
-            if last is None or last.generation != now.generation or last.places != now.places:
-                last = pulled[asked] = now
-            last.ways.add(way)
-            return found
-
-        return backward
-
-    def jvp(ctx: Any, *tangents: Any) -> Any:
+    def jvp(self, ctx: Any, *tangents: Any) -> Any:
         """The gradients are linear in those of the outputs; the transpose of that map is the derivative forwards."""
-        wanted = tuple(p.name for p, t in zip(signature.parameters, tangents, strict=True) if t is not None)
+        parameters = self._executable.signature.parameters
+        wanted = tuple(p.name for p, t in zip(parameters, tangents, strict=True) if t is not None)
         # the values alone: with their tangents they would ask for a second derivative
         values = [forward_ad.unpack_dual(t).primal for t in ctx.saved_tensors]  # type: ignore[no-untyped-call]
         inputs, outputs = ctx.layout.split(values, ctx.numbers)
-        adjoint, _ = adjoint_for(inputs, wanted)
+        adjoint, _ = self._adjoints.of(inputs, wanted)
 
         def gradients(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
             made = adjoint.operator(*inputs, *outputs, *given)
@@ -240,16 +261,15 @@ def rules_of(executable: Executable) -> Rules:
         found = tuple(next(pushed) if _is_float(o) else None for o in outputs)
         return found[0] if len(found) == 1 else found
 
-    backward = backward_of(None)
+    def recorder(self, are_tensors: tuple[bool, ...], views: Views | None) -> Recorder:
+        """What records calls of arguments of which these are tensors, seen by views or not."""
+        if views is not None:
+            return self._recorder(are_tensors, _Backward(self._executable, self._adjoints, views))
+        if are_tensors not in self._recorders:
+            self._recorders[are_tensors] = self._recorder(are_tensors, self.backward)
+        return self._recorders[are_tensors]
 
-    def recorder(are_tensors: tuple[bool, ...], views: Views | None) -> Recorder:
-        return plain(are_tensors) if views is None else made_recorder(are_tensors, backward_of(views))
-
-    @functools.cache
-    def plain(are_tensors: tuple[bool, ...]) -> Recorder:
-        return made_recorder(are_tensors, backward)
-
-    def made_recorder(are_tensors: tuple[bool, ...], backward: Callable[..., Any]) -> Recorder:
+    def _recorder(self, are_tensors: tuple[bool, ...], backward: Callable[..., Any]) -> Recorder:
         layout = _layout(are_tensors)
         tensors, numbers = layout.tensors, layout.numbers
 
@@ -261,12 +281,10 @@ def rules_of(executable: Executable) -> Rules:
             return made[0] if len(made) == 1 else made
 
         methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-        made = type(executable.name, (torch.autograd.Function,), methods)
+        made = type(self._executable.name, (torch.autograd.Function,), methods)
         # past what Function.apply does for torch.func's transforms, of which there are none
         apply = super(torch.autograd.Function, made).apply  # type: ignore[misc]
-        return Recorder(apply, len(signature.results))
-
-    return Rules(setup, backward, jvp, recorder)
+        return Recorder(apply, len(self._executable.signature.results))
 
 
 def _viewed(

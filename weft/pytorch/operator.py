@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch._guards import TracingContext
 from torch.autograd import forward_ad
 
-from weft.errors import NotDifferentiable, OverlapError, UnknownOperator, UnsupportedSyntax
+from weft.errors import NotDifferentiable, OverlapError, UnsupportedSyntax
 from weft.language import Signature
 from weft.loops.schedule import Circumstances
 from weft.pytorch.call import allocate, argument_types, bind, check, common_device, wraps_for
+from weft.pytorch.gradients import Differentiable, Rules
 from weft.pytorch.overlap import share_memory
 from weft.pytorch.quick import MISS, Ways
 
-if TYPE_CHECKING:
-    from weft.pytorch.executable import Executable
-    from weft.pytorch.gradients import Rules
+
+class Runnable(Differentiable, Protocol):
+    """What PyTorch asks of an executable. takes_pairs: who calls the operator knows complex results for the pairs that they are
+    of. run: what it gives for real tensors, and the quick way of calls like this one.
+    """
+
+    takes_pairs: bool
+
+    @property
+    def rules(self) -> Rules: ...
+    @property
+    def operator(self) -> Operator: ...
+
+    def run(self, args: tuple[Any, ...]) -> tuple[Any, Callable[..., Any]]: ...
+
+
+Batched = Callable[[tuple[bool, ...]], Runnable]
 
 LIBRARY = torch.library.Library("weft", "FRAGMENT")  # type: ignore[no-untyped-call]
 _SCHEMA_TYPES = {"int": "SymInt", "float": "float", "bool": "bool", "number": "Scalar"}
-_taken: set[str] = set()
 executables: dict[str, Any] = {}  # by the names of their operators
 
 
-def _unique(name: str) -> str:
-    """The operator's name: the kernel's own, with a number where another kernel has it already."""
+def _named(executable: Runnable, name: str) -> str:
+    """The name of an executable's operator: this one, with a number where another executable has it already."""
     for k in itertools.count():
         candidate = name if k == 0 else f"{name}_{k}"
-        if candidate not in _taken:
-            _taken.add(candidate)
+        if executables.setdefault(candidate, executable) is executable:
             return candidate
     raise AssertionError
 
@@ -70,10 +82,11 @@ class Operator:
         return None if not out else out[0] if len(out) == 1 else out
 
 
-def define(executable: Executable, name: str | None = None) -> Operator:
+def define(executable: Runnable, name: str | None, batched: Batched) -> Operator:
     """Register an executable: its schema from its signature, and what PyTorch asks of an operator.
 
     name: of the operator, if none has it yet; the executable's own name otherwise, with a number if that is taken.
+    batched: the executable for the elements of a batch, where these arguments have an axis of it.
     """
     signature = executable.signature
     arguments = []
@@ -85,8 +98,7 @@ def define(executable: Executable, name: str | None = None) -> Operator:
             arguments.append(f"{_SCHEMA_TYPES[p.kind]} {_schema_name(p.name, k)}")
     fresh = sum(r is None for r in signature.results)
     returns = "()" if fresh == 0 else "Tensor" if fresh == 1 else f"({', '.join(['Tensor'] * fresh)})"
-    name = _unique(name or (executable.name if executable.name.isascii() else "kernel"))
-    executables[name] = executable
+    name = _named(executable, name or (executable.name if executable.name.isascii() else "kernel"))
     schema = f"{name}({', '.join(arguments)}) -> {returns}"
     LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
 
@@ -107,7 +119,7 @@ def define(executable: Executable, name: str | None = None) -> Operator:
         LIBRARY.impl(name, implementation, key)  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"weft::{name}", _fake(executable), lib=LIBRARY)
     overload = getattr(torch.ops.weft, name).default
-    batch = _batch_rule(executable)
+    batch = _batch_rule(signature, batched)
     torch.library.register_vmap(f"weft::{name}", batch, lib=LIBRARY)
     transformed = overload
     if signature.written:
@@ -121,7 +133,7 @@ def define(executable: Executable, name: str | None = None) -> Operator:
     return Operator(name, overload, signature.results, tuple(p.name for p in signature.parameters), transformed)
 
 
-def _fake(executable: Executable) -> Callable[..., Any]:
+def _fake(executable: Runnable) -> Callable[..., Any]:
     def fake(*args: Any) -> Any:
         types = argument_types(executable.signature, args)
         recorded = _is_recorded()
@@ -261,14 +273,11 @@ def _refuse_gradients(signature: Signature, overload: Any) -> Callable[..., Any]
 # ---------------------------------------------------------------- torch.func
 
 
-def _batch_rule(executable: Executable) -> Callable[..., Any]:
+def _batch_rule(signature: Signature, batched: Batched) -> Callable[..., Any]:
     """torch.vmap of an operator: the operator of the same loops in one more loop over the batch."""
-    signature = executable.signature
-    made: dict[tuple[bool, ...], Executable] = {}
+    made: dict[tuple[bool, ...], Runnable] = {}
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> Any:
-        from weft.pytorch.executable import batched_of
-
         carried = tuple(d is not None for d in in_dims)
         for p, wide in zip(signature.parameters, carried, strict=True):
             if p.name in signature.written and not wide:
@@ -278,7 +287,7 @@ def _batch_rule(executable: Executable) -> Callable[..., Any]:
                     remedy=f"give {p.name} the batch's dimension too, as with {p.name}.expand(...).clone()",
                 )
         if carried not in made:
-            made[carried] = batched_of(executable, carried)
+            made[carried] = batched(carried)
         first = [a if d is None else a.movedim(d, 0) for a, d in zip(args, in_dims, strict=True)]
         results = made[carried].operator.fresh(*first)
         return results, tuple(0 for _ in results) if isinstance(results, (tuple, list)) else None if results is None else 0
@@ -323,34 +332,3 @@ def has_tangent(value: Any) -> bool:
     if not isinstance(value, torch.Tensor):
         return False
     return forward_ad.unpack_dual(value).tangent is not None  # type: ignore[no-untyped-call]
-
-
-# ---------------------------------------------------------------- operators that another process defined
-
-
-_OF_A_GRAPH = re.compile("_[0-9a-f]{8}$")  # how what is derived, and programs that a change outside made, are marked
-
-
-class _Operators(torch._ops._OpNamespace):
-    """`torch.ops.weft`. A graph that torch.compile kept on disk names the adjoints, and the kernels for batches, that the
-    process which made it had defined; they are defined here when they are first asked for.
-    """
-
-    __module__ = torch._ops._OpNamespace.__module__  # operators take their module's name from it
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _taken and not name.startswith("_"):
-            from weft.pytorch.executable import recall
-
-            recall(name)
-            if name not in _taken and _OF_A_GRAPH.search(name):
-                raise UnknownOperator(
-                    f"weft has no operator {name} in this process",
-                    evidence=["a graph that torch.compile kept on disk names it, and what weft kept of it is gone"],
-                    remedy="remove PyTorch's cache too (TORCHINDUCTOR_CACHE_DIR, by default in the directory for temporary "
-                    "files), or set TORCHINDUCTOR_FORCE_DISABLE_CACHES=1",
-                )
-        return super().__getattr__(name)
-
-
-setattr(torch.ops, "weft", _Operators("weft"))  # noqa: B010

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from weft.loops.accesses import counted_from_end
-from weft.loops.accumulate.closure import Closure, Settled, as_it_stands, factors_of, repeated
-from weft.loops.accumulate.plans import Plan, counting_loops, planned
+from weft.loops.accumulate.closure import Closure, Settled
+from weft.loops.accumulate.own_nest import OwnNest
+from weft.loops.accumulate.plans import Plan, planned
 from weft.loops.accumulate.ranges import (
-    ascending_loop,
-    clipped,
-    has_state_arrays,
-    in_range,
-    no_less_than_0,
     runs_at_all,
     summing,
-    surely_inside,
 )
-from weft.loops.accumulate.sites import Edit, Site, Step, accumulate_into, all_of, between, mapped, often, sites_of
+from weft.loops.accumulate.sites import Edit, Site, accumulate_into, all_of, often, sites_of
 from weft.loops.accumulate.spans import by_spans
 from weft.loops.affine import Affine, affine
-from weft.loops.digits import replaced
-from weft.loops.ir import ZERO, Const, Expr, For, Function, If, Let, Merge, Op, Ref, Stmt, free_arrays, free_names, substitute
+from weft.loops.ir import Expr, For, Function, If, Let, Op, Ref, Stmt, free_arrays, free_names, substitute
 from weft.loops.names import Names
-from weft.loops.simplify import add, fold, number
-from weft.loops.types import BOOL, INT64
+from weft.loops.types import INT64
 
 
 def gather(function: Function, target: str, names: Names) -> Function:
@@ -43,7 +34,7 @@ def gather(function: Function, target: str, names: Names) -> Function:
             function = apart
             continue
         group = _neighbours(function, todo[0], plans) or [p for p in todo if p.key() == todo[0].key()]
-        changed = _own_nest(function, group, names)
+        changed = OwnNest(function, group, names).made()
         if changed is None:
             # edits keep the identity of the stores they do not touch
             left |= {id(p.site.store) for p in group}
@@ -159,210 +150,3 @@ def _widened(function: Function, plan: Plan) -> Plan:
         for p in plan.placed
     )
     return replace(plan, placed=tuple(placed))
-
-
-def _own_nest(function: Function, group: list[Plan], names: Names) -> Function | None:
-    """The function with a nest in which each element sums what the sites of a group add to it; None where there is none."""
-    first = group[0]
-    target = first.site.store.array
-    type_ = first.site.value.type
-    variables = {p.axis: names.fresh(_plain_name(p.var)) for p in first.placed}
-    ordered = _summed_in_order(function, group)
-    summed = tuple(f for f in first.summed if f not in ordered)
-    sums = [names.fresh(f.var) for f in summed]
-    index = list(first.site.store.index)
-    for p in first.placed:
-        index[p.axis] = Ref(variables[p.axis], INT64)
-    parts = {f.var: replace(f, var=names.fresh(_plain_name(f.var))) for f in first.parts}
-    edit, arrays, settled = Edit(), list(function.arrays), Settled(function)
-    statements: list[Stmt] = []
-    total: Expr = number(0, type_)
-    loops = [*first.site.loops[: first.prefix], *_placed_loops(first, variables)]
-    shape, inside = function.array(target).shape, surely_inside(function, target, tuple(index), loops)
-    if not inside and (first.digits or any(p.windows or any(x.stride > 1 for x in p.placed) for p in group)):
-        return None
-    guarded = [p for p in group if any(isinstance(x.stmt, If) and k not in p.certain for k, x in _below(p))]
-    use: Callable[[Expr], Stmt] | None = None
-    if guarded and not inside and not first.summed:
-        group = [p for p in guarded if (alone := planned(function, p.site)) is not None and not alone.in_place][:1]
-        if not group:
-            return None
-        first = group[0]
-
-        def use(value: Expr) -> Stmt:
-            return accumulate_into(target, tuple(index), value, first.site.store)
-
-    closures = [Closure(p.site, p.depth, settled, p.certain) for p in group]
-    apart = [c for c in closures if c.whole]
-    values, named = {c.site.value for c in apart}, {n for c in apart for n in c.spills}
-    by_name = len(named) <= len(values) > 1 and all(c.repeatable for c in apart)  # one array serves several sites
-    keeping: dict[tuple[Expr, tuple[Expr, ...]], str] = {}
-    for plan, closure in zip(group, closures, strict=True):
-        own = tuple(f for f in plan.summed if f not in ordered)
-        known: dict[str, Expr] = {f.var: Ref(v, INT64) for f, v in zip(own, sums, strict=True)}
-        known |= {v: Ref(f.var, INT64) for v, f in parts.items()}
-        known |= {x.name: x.of(known) for x in plan.products}
-        found = _iteration_at(plan, variables, known, ordered)
-        if found is None:
-            return None
-        known, ranges, divided = found
-        again = repeated(function, closure, by_name, known, names, edit, arrays, keeping, use, ordered)
-        if again is None:
-            return None
-        made, part = again
-        if divided:
-
-            def undivided(e: Expr, known: Mapping[Expr, Expr] = divided) -> Expr:
-                return replaced(e, known)
-
-            made, part = [*mapped(tuple(made), undivided)], undivided(part)
-        if ranges:
-            condition = all_of(ranges)
-            merge = Merge(names.fresh(f"{target}_part"), part, number(0, type_))
-            made, part = [If(condition, tuple(made), (), (merge,), plan.site.store.location)], Ref(merge.name, type_)
-        statements += made
-        total = add(total, part)
-    shown: dict[str, Expr] = {p.var: Ref(variables[p.axis], INT64) for p in first.placed}
-    shown |= _names_of(summed, sums)
-    around_sum = {f.var: ascending_loop(f, shown) for f in first.summed}
-    value = total
-    windows = {first.summed[w.loop].var: w for w in first.windows}
-    carrying: list[For] = []
-    for f, var in zip(summed, sums, strict=True):
-        loop = replace(around_sum[f.var], var=var)
-        window = windows.get(f.var)
-        carrying.append(loop if window is None else window.around(Ref(variables[window.axis], INT64), loop))
-    for loop in reversed((*carrying, *parts.values())):
-        statements, value = summing(loop, statements, value, target, names)
-    if use is None:
-        store: Stmt = accumulate_into(target, tuple(index), value, first.site.store)
-        if not inside and not guarded:  # it may be outside where a loop that sums does not run
-            runs = dict.fromkeys(fold(runs_at_all(f)) for f in around_sum.values() if f.var not in first.turned)
-            for certain in (Const(True, BOOL), *(fold(runs_at_all(f)) for f in loops)):
-                runs.pop(certain, None)
-            if any(free_names(r) & {*sums} for r in runs):
-                return None
-            if runs:
-                store = If(all_of(runs), (store,), (), (), first.site.store.location)
-        elif not inside:  # nor do all conditions tell where no loop is, as of `c[1, j]`
-            others = [x for axis, x in enumerate(zip(index, shape, strict=True)) if axis not in variables]
-            kept = [between(i, ZERO, extent) for i, extent in others if not in_range(i, extent, loops)]
-            store = If(all_of(kept), (store,), (), (), first.site.store.location) if kept else store
-        statements.append(store)
-    for around in reversed(_placed_loops(first, variables)):
-        if guarded and not inside and use is None:  # it may be outside where no condition holds
-            around = clipped(around, shape[index.index(Ref(around.var, INT64))])
-        statements = [replace(around, body=tuple(statements))]
-    if not first.prefix and any(factors_of(c.site) & c.spills.keys() for c in closures):
-        statements = [replace(s, apart=True) if isinstance(s, For) else s for s in statements]
-    last = group[-1].site
-    place = last.path[group[-1].depth].stmt
-    edit.after.setdefault(id(place), []).extend(statements)
-    if not _stands_where_backwards(function, group, settled, names, edit):
-        return None
-    return replace(function, body=edit.apply(function.body), arrays=tuple(arrays))
-
-
-def _iteration_at(
-    plan: Plan, variables: Mapping[int, str], known: Mapping[str, Expr], ordered: tuple[For, ...]
-) -> tuple[dict[str, Expr], list[Expr], dict[Expr, Expr]] | None:
-    """What the variables of a site are where it reaches an element, beside those that are known; the conditions under which
-    they are an iteration; and what subscripts make of digits, by these. variables: of the element, by axis. None where a range
-    needs a variable of the loops that are summed in order.
-    """
-    known = dict(known)
-    ranges: list[Expr] = []
-    divided: dict[Expr, Expr] = {}
-    for p in plan.placed:
-        at = (Affine(((variables[p.axis], 1),), 0) - p.rest) * p.sign
-        if p.within is not None and not plan.variables(p.rest).isdisjoint(f.var for f in ordered):
-            return None
-        told = substitute(at.expr(), known)
-        if p.places and p.whole is not None:
-            known |= {x.var: x.of(told) for x in p.places}
-            ranges += [Op("ge", (told, ZERO), BOOL)] if p.rest != Affine((), 0) else []
-            ranges.append(Op("lt", (known[p.var], p.whole), BOOL))
-            continue
-        if p.stride > 1:
-            stride = number(p.stride, INT64)
-            ranges.append(Op("eq", (Op("mod", (told, stride), INT64), ZERO), BOOL))
-            told = Op("floordiv", (told, stride), INT64)
-        known[p.var] = told
-        if p.whole is not None:
-            ranges.append(between(told, ZERO, p.whole))
-        if p.reached not in (None, p.bounds[:2]):
-            ranges.append(between(Ref(variables[p.axis], INT64), *(e.expr() for e in p.reached)))
-        if p.asked is not None:
-            if any(free_names(e) & {f.var for f in ordered} for e in p.asked):
-                return None
-            ranges.append(between(told, *(substitute(e, known) for e in p.asked)))
-        if p.within is not None and not any(w.axis == p.axis for w in plan.windows):
-            ends = (e.expr() for e in p.within)
-            ranges.append(between(told, *ends))
-    for d in plan.digits:
-        one = known[d.var] = substitute(d.value, known)
-        divided |= {substitute(e, {d.var: one}): substitute(by, known) for e, by in d.named}
-        ranges += [] if d.inside is None else [substitute(d.inside, known)]
-    counts = [x.extent for p in plan.placed for x in p.places if x.extent is not None]
-    above = dict.fromkeys((*(e for d in plan.digits for e in d.divisors), *counts))
-    ranges += [Op("lt", (ZERO, e), BOOL) for e in above if not isinstance(e, Const)]
-    return known, ranges, divided
-
-
-def _stands_where_backwards(function: Function, group: list[Plan], settled: Settled, names: Names, edit: Edit) -> bool:
-    """Have sites stand as they are where a divisor is below 0, which the nest is not for; False where that is not known."""
-    divisors = dict.fromkeys(e for d in group[0].digits for e in d.divisors if not no_less_than_0(function, e))
-    backwards: list[Expr] = [Op("lt", (e, ZERO), BOOL) for e in divisors]
-    for plan in group if backwards else ():
-        late = as_it_stands(function, plan.site, settled, names)
-        if late is None:
-            return False
-        below = functools.reduce(lambda a, b: Op("or", (a, b), BOOL), backwards)
-        top = If(below, late, (), (), plan.site.store.location, rare=True)
-        edit.after.setdefault(id(plan.site.path[0].stmt), []).append(top)
-    return True
-
-
-def _summed_in_order(function: Function, group: list[Plan]) -> tuple[For, ...]:
-    """The loops that sum what a site adds where it stands: they run in order in any case, since states that are arrays go
-    through them, and what they sum has one element for all their iterations.
-    """
-    if len(group) > 1:
-        return ()
-    (plan,) = group
-    if not Closure(plan.site, plan.depth, Settled(function), plan.certain).whole:
-        return ()
-    loops = plan.site.loops
-    ordered = tuple(f for f in plan.summed if f is not loops[-1] and has_state_arrays(f))
-    bounded = {n for f in loops for e in (f.start, f.stop) for n in free_names(e)}
-    return ordered if not bounded & {f.var for f in ordered} else ()
-
-
-def _names_of(summed: tuple[For, ...], sums: list[str]) -> dict[str, Expr]:
-    return {f.var: Ref(v, INT64) for f, v in zip(summed, sums, strict=True)}
-
-
-def _plain_name(digit: str) -> str:
-    """What a digit of a variable is called in the text."""
-    return digit.partition("'")[0]
-
-
-def _placed_loops(plan: Plan, variables: dict[int, str]) -> list[For]:
-    by_var = {f.var: f for f in counting_loops(plan.site, plan.digits)}
-    return [
-        For(
-            variables[p.axis],
-            p.bounds[0].expr(),
-            p.bounds[1].expr(),
-            p.bounds[2],
-            (),
-            (),
-            location=by_var[p.var].location,
-        )
-        for p in plan.placed
-    ]
-
-
-def _below(plan: Plan) -> list[tuple[int, Step]]:
-    """The steps of a plan's path that its new nest replaces."""
-    return list(enumerate(plan.site.path))[plan.depth :]

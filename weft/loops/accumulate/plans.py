@@ -151,60 +151,104 @@ def planned(function: Function, site: Site, most: int | None = None) -> Plan | N
     fixed = {s.name for s in function.sizes} | {s.name for s in function.scalars}
     subscripts, by_digits = _by_digits(function, site, fixed)
     counting = counting_loops(site, by_digits)
-    loops, parts = {f.var: f for f in counting}, {f.var for d in by_digits for f in d.loops}
     told = _told_by_subscripts(function, site, subscripts, by_digits, counting, fixed)
-    if told is None:
-        return None
-    found, windows = _with_windows(told.variables, loops, fixed)
-    several, products = told.several, told.products
-    prefix = 0
-    if not is_product(function, site):
-        in_place = (loop.var in found and found[loop.var][1:] == (1, Affine((), 0)) for loop in site.loops[:most])
-        prefix = sum(itertools.takewhile(bool, in_place))
-    if several.keys() & found.keys():
-        return None
-    known = fixed | {f.var for f in site.loops[:prefix]}
-    branches, decided = conditions_of(function, site), dict[int, set[int]]()
-    placed: list[_Placed] = []
-    turns, reached = dict[str, For](), set[str]()
-    for loop in counting[prefix:]:
-        if loop.var not in found:
-            continue
-        axis, factor, rest = found[loop.var]
+    return None if told is None else _Planning(function, site, by_digits, counting, told, fixed, most).plan()
+
+
+class _Planning:
+    """How a plan is made of what subscripts tell of loops.
+
+    counting: the loops around a site, those of digits among them; prefix: how many stay as they are. found: the place that a
+    variable tells, by the variable. known: the names that are there where elements gather, more and more. turned: loops that
+    another one goes around now; reached: those that surely have an iteration in it. decided: the parts of conditions that
+    bounds say, by the places of these.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        site: Site,
+        by_digits: tuple[Digits, ...],
+        counting: list[For],
+        told: _Told,
+        fixed: set[str],
+        most: int | None,
+    ) -> None:
+        self.function, self.site, self.by_digits, self.counting, self.fixed = function, site, by_digits, counting, fixed
+        self.loops, self.parts = {f.var: f for f in counting}, {f.var for d in by_digits for f in d.loops}
+        self.found, self.windows = _with_windows(told.variables, self.loops, fixed)
+        self.several, self.products = told.several, told.products
+        self.prefix = 0
+        if not is_product(function, site):
+            in_place = (f.var in self.found and self.found[f.var][1:] == (1, Affine((), 0)) for f in site.loops[:most])
+            self.prefix = sum(itertools.takewhile(bool, in_place))
+        self.known = fixed | {f.var for f in site.loops[: self.prefix]}
+        self.branches, self.decided = conditions_of(function, site), dict[int, set[int]]()
+        self.turned, self.reached = dict[str, For](), set[str]()
+
+    def plan(self) -> Plan | None:
+        function, site, found = self.function, self.site, self.found
+        if self.several.keys() & found.keys():
+            return None
+        placed: list[_Placed] = []
+        for loop in self.counting[self.prefix :]:
+            if loop.var in found:
+                one = self.placed(loop)
+                if one is None:
+                    return None
+                placed.append(one)
+        products = self.products
+        others = {(products[n].var or "") if n in products else n for p in placed for n in p.rest.names - self.fixed}
+        if others & found.keys():
+            return None
+        placed += dict.fromkeys(self.several.values())
+        placed.sort(key=lambda p: p.axis)
+        plain = (p for p in placed if p.sign > 0 and p.rest == Affine((), 0) and not p.places)
+        self.known |= {p.var for p in plain if p.var not in self.parts}
+        summed = self.summed()
+        if summed is None:
+            return None
+        said = {k: comparisons(self.branches[k], True) for k in self.decided}
+        certain = frozenset(k for k, told in said.items() if told.exact and len(self.decided[k]) == len(told.all))
+        certain |= asking_inside(function, site, [p.axis for p in placed if p.bounds[:2] == _whole(function, site, p.axis)])
+        windows = tuple(replace(self.windows[f.var][1], loop=k) for k, f in enumerate(summed) if f.var in self.windows)
+        digit_loops = tuple(f for f in self.counting if f.var in self.parts and f.var not in {*found, *self.several})
+        used = tuple(x for x in products.values() if any(x.name in p.rest.names for p in placed))
+        reached = frozenset(self.reached)
+        return Plan(
+            site, self.prefix, tuple(placed), tuple(summed), certain, windows, self.by_digits, digit_loops, used, reached
+        )
+
+    def placed(self, loop: For) -> _Placed | None:
+        """The axis that a variable decides; None where its elements are no range."""
+        axis, factor, rest = self.found[loop.var]
         sign, stride = (1 if factor > 0 else -1), abs(factor)
-        if loop.var in parts:
-            length = affine(function.array(site.store.array).shape[axis])
-            if length is None:
+        extent = affine(self.function.array(self.site.store.array).shape[axis])
+        if loop.var in self.parts:
+            if extent is None:
                 return None
-            all_of_it = (sign, rest, affine(loop.stop)) == (1, Affine((), 0), length)
+            all_of_it = (sign, rest, affine(loop.stop)) == (1, Affine((), 0), extent)
             asked = None if all_of_it else loop.stop
-            placed.append(_Placed(axis, loop.var, sign, rest, (Affine((), 0), length, 1), whole=asked))
-            continue
+            return _Placed(axis, loop.var, sign, rest, (Affine((), 0), extent, 1), whole=asked)
         bounds = ascending(loop)
         if sign == stride == 1 and rest == Affine((), 0):
-            others = [f for f in counting[prefix:] if f.var not in {*found, *several, *parts, *turns}]
-            if (around := turned(loop, others, known)) is not None:
-                bounds, other, surely = around
-                turns[other.var] = other
-                reached |= {other.var} if surely else set()
-        if bounds is None and stride == 1 and rest.names & loops.keys():
-            own_range, extent = _own_range(loop), affine(function.array(site.store.array).shape[axis])
-            left = known | {f.var for f in counting[prefix:] if f.var not in {*found, *several, *parts}}
+            bounds = self.turned_bounds(loop) or bounds
+        if bounds is None and stride == 1 and rest.names & self.loops.keys():
+            own_range = _own_range(loop)
+            left = self.known | {f.var for f in self.counting[self.prefix :] if f.var not in self.told()}
             if own_range is None or extent is None or not _names(own_range) <= left:
                 return None
-            placed.append(_Placed(axis, loop.var, sign, rest, (Affine((), 0), extent, 1), asked=own_range))
-            continue
-        if bounds is None or not (bounds[0].names | bounds[1].names) <= known:
+            return _Placed(axis, loop.var, sign, rest, (Affine((), 0), extent, 1), asked=own_range)
+        if bounds is None or not (bounds[0].names | bounds[1].names) <= self.known:
             return None
         start, stop, step = bounds
         if step == 1:
-            start, stop = _tightened(branches, loop.var, Affine.make({loop.var: 1}, 0), (start, stop), known, decided)
-        within = (start, stop) if stride > 1 or rest.names - fixed else None
+            start, stop = self.tightened(loop.var, Affine.make({loop.var: 1}, 0), (start, stop))
+        within = (start, stop) if stride > 1 or rest.names - self.fixed else None
         moved = sign < 0 or rest != Affine((), 0)
-        span = _span(rest, loops, fixed) if moved and stride == 1 else None
+        span = _span(rest, self.loops, self.fixed) if moved and stride == 1 else None
         # elements ask what iterations reach them
-        if stride > 1 or (moved and span is None) or any(place == loop.var for place, _ in windows.values()):
-            extent = affine(function.array(site.store.array).shape[axis])
+        if stride > 1 or (moved and span is None) or any(place == loop.var for place, _ in self.windows.values()):
             if step != 1 or extent is None:
                 return None
             start, stop = Affine((), 0), extent
@@ -213,32 +257,40 @@ def planned(function: Function, site: Site, most: int | None = None) -> Plan | N
                 return None
             one, (low, high) = Affine((), 1), span
             start, stop = (start + low, stop + high) if sign > 0 else (low - stop + one, high - start + one)
-            index = Affine.make({loop.var: sign}, 0) + rest
-            start, stop = _tightened(branches, loop.var, index, (start, stop), known, decided)
-        placed.append(_Placed(axis, loop.var, sign, rest, (start, stop, step), within, stride=stride))
-    if {(products[n].var or "") if n in products else n for p in placed for n in p.rest.names - fixed} & found.keys():
-        return None
-    placed += dict.fromkeys(several.values())
-    placed.sort(key=lambda p: p.axis)
-    known |= {p.var for p in placed if p.sign > 0 and p.rest == Affine((), 0) and not p.places and p.var not in parts}
-    summed: list[For] = []
-    for loop in counting[prefix:]:
-        if loop.var in found or loop.var in several or loop.var in parts:
-            continue
-        loop = turns.get(loop.var, loop)
-        names = free_names(loop.start) | free_names(loop.stop)
-        if (ascending(loop) is None and loop.var not in turns) or not names <= known:
+            start, stop = self.tightened(loop.var, Affine.make({loop.var: sign}, 0) + rest, (start, stop))
+        return _Placed(axis, loop.var, sign, rest, (start, stop, step), within, stride=stride)
+
+    def told(self) -> set[str]:
+        """The variables that subscripts tell."""
+        return {*self.found, *self.several, *self.parts}
+
+    def turned_bounds(self, loop: For) -> tuple[Affine, Affine, int] | None:
+        """The range of a variable whose loop goes around another one that it was inside of, if it may."""
+        others = [f for f in self.counting[self.prefix :] if f.var not in self.told() | self.turned.keys()]
+        around = turned(loop, others, self.known)
+        if around is None:
             return None
-        known.add(loop.var)
-        summed.append(loop)
-    said = {k: comparisons(branches[k], True) for k in decided}
-    certain = frozenset(k for k, told in said.items() if told.exact and len(decided[k]) == len(told.all))
-    certain |= asking_inside(function, site, [p.axis for p in placed if p.bounds[:2] == _whole(function, site, p.axis)])
-    found_windows = tuple(replace(windows[f.var][1], loop=k) for k, f in enumerate(summed) if f.var in windows)
-    digit_loops = tuple(f for f in counting if f.var in parts and f.var not in found and f.var not in several)
-    used = tuple(x for x in products.values() if any(x.name in p.rest.names for p in placed))
-    always = frozenset(reached)
-    return Plan(site, prefix, tuple(placed), tuple(summed), certain, found_windows, by_digits, digit_loops, used, always)
+        bounds, other, surely = around
+        self.turned[other.var] = other
+        self.reached |= {other.var} if surely else set()
+        return bounds
+
+    def tightened(self, var: str, index: Affine, bounds: tuple[Affine, Affine]) -> tuple[Affine, Affine]:
+        return _tightened(self.branches, var, index, bounds, self.known, self.decided)
+
+    def summed(self) -> list[For] | None:
+        """The loops that each element sums over; None where it does not know their ranges."""
+        found: list[For] = []
+        for loop in self.counting[self.prefix :]:
+            if loop.var in self.told():
+                continue
+            loop = self.turned.get(loop.var, loop)
+            names = free_names(loop.start) | free_names(loop.stop)
+            if (ascending(loop) is None and loop.var not in self.turned) or not names <= self.known:
+                return None
+            self.known.add(loop.var)
+            found.append(loop)
+        return found
 
 
 # Which axis of an array a variable tells the place along, by what it is multiplied with, and what is added to that.

@@ -62,7 +62,7 @@ void weft_row_part(const void* part, uint32_t bytes) {
     Region& r = current->block->shared;
     const auto address = reinterpret_cast<uintptr_t>(part);
     const uint64_t offset = address - r.base;
-    if (offset + bytes > r.bytes || r.cells[offset].writer == nobody) return;
+    if (offset + bytes > r.bytes || r.cells[offset / r.granule].writer == nobody) return;
     touch(r, address, bytes, false, self(site_of(WEFT_PLACE)));
 }
 
@@ -165,7 +165,9 @@ void weft_begin(const weft_launch_options* o) {
     launch->arguments = o->arguments;
     shared_variables.clear();
     for (uint64_t k = 0; k < o->shared_count; ++k) {
-        shared_variables.push_back({o->shared[3 * k], o->shared[3 * k + 1], o->shared[3 * k + 2]});
+        const uint64_t offset = o->shared[3 * k], bytes = o->shared[3 * k + 1];
+        shared_variables.push_back({offset, bytes, o->shared[3 * k + 2]});
+        while ((offset | bytes) % launch->shared_granule != 0) launch->shared_granule /= 2;
     }
     if (launch->blocks > block_limit) {
         report("too many blocks", 0, 0, "");

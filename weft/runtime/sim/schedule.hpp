@@ -339,10 +339,12 @@ void make_block(Worker& w, uint64_t number) {
     b.shared.bytes = std::get<2>(tls);
     b.shared.space = Space::shared;
     b.shared.number = uint32_t(number);
+    b.shared.granule = launch->shared_granule;
     b.shared.cells = std::move(w.cells);
-    if (b.shared.cells.empty()) b.shared.track(hole);
+    if (b.shared.cells.size() != b.shared.cell_count()) b.shared.track(hole);
     for (const auto& [offset, bytes, guard] : shared_variables) {
-        std::fill_n(b.shared.cells.begin() + int64_t(offset), bytes, Cell{nobody, guard ? by_host : never});
+        const uint64_t granule = b.shared.granule;
+        std::fill_n(b.shared.cells.begin() + int64_t(offset / granule), bytes / granule, Cell{nobody, guard ? by_host : never});
         std::memset(reinterpret_cast<void*>(b.shared.base + offset), poison, bytes);
     }
     const uint32_t n = launch->threads;
@@ -388,8 +390,8 @@ void accesses_after_exit(Block& b) {
                    ",\"action\":\"" + (write ? "write" : "read") + "\"");
     };
     for (const auto& [offset, bytes, guard] : shared_variables) {
-        for (uint64_t k = offset; k < offset + bytes; ++k) {
-            const Cell& c = b.shared.cells[k];
+        for (uint64_t k = offset; k < offset + bytes; k += b.shared.granule) {
+            const Cell& c = b.shared.cells[k / b.shared.granule];
             if (c.writer != nobody && !known(c.writer, c.written)) tell(k, c.writer, c.write_site, true);
             if (c.reader == many) {
                 for (const Access& a : launch->accesses[c.read].accesses) {
@@ -409,8 +411,8 @@ void loads_after_exit(Block& b) {
     const Message& m = b.known_at_exit;
     SiteId told = 0;
     for (const auto& [offset, bytes, guard] : shared_variables) {
-        for (uint64_t k = offset; k < offset + bytes; ++k) {
-            const Cell& c = b.shared.cells[k];
+        for (uint64_t k = offset; k < offset + bytes; k += b.shared.granule) {
+            const Cell& c = b.shared.cells[k / b.shared.granule];
             if (c.writer == nobody || block_of(c.writer) != b.number || number_of(c.writer) < launch->threads) continue;
             if (c.write_site == told || (m.seen && c.written <= m.seen->at(c.writer))) continue;
             if (launch->agents[c.writer].kind != "mbarrier") continue;

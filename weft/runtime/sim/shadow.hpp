@@ -112,8 +112,9 @@ struct Region {
     uint32_t number = 0;  // argument, or block for shared memory
     std::vector<Cell> cells;
 
+    uint64_t cell_count() const { return (bytes + granule - 1) / granule; }
     void track(uint32_t initial) {
-        cells.assign((bytes + granule - 1) / granule, Cell{});
+        cells.assign(cell_count(), Cell{});
         if (initial != never) {
             for (Cell& c : cells) c.written = initial;
         }

@@ -18,7 +18,7 @@ struct Launch {
     Index3 grid{}, block_size{}, cluster{1, 1, 1};
     uint32_t threads = 0, cluster_blocks = 1;
     uint64_t blocks = 0, next_block = 0;
-    uint32_t shared_bytes = 0;
+    uint32_t shared_granule = 4;  // bytes that a cell of shared memory has in blocks that begin
     uint64_t seed = 0;
     uint32_t registers = 0;
     bool dependent = false, first = false;

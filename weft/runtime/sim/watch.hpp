@@ -54,8 +54,27 @@ void forget_swizzle(const Region& r, uint64_t offset) {
     current->block->swizzles[offset / 16] = 0;
 }
 
+// Cells of shared memory have four bytes until some of these are accessed without the others: most never are.
+void refine(Region& r, uint32_t granule) {
+    const uint32_t parts = r.granule / granule;
+    r.granule = granule;
+    std::vector<Cell> cells(r.cell_count());
+    for (size_t k = 0; k < cells.size(); ++k) {
+        Cell& c = cells[k] = r.cells[k / parts];
+        if (c.reader != many || k % parts == 0) continue;
+        const uint32_t set = launch->accesses.make();
+        launch->accesses[set] = launch->accesses[c.read];
+        c.read = set;
+    }
+    r.cells = std::move(cells);
+    launch->shared_granule = std::min(launch->shared_granule, granule);
+}
+
 // Checks and records one access to cells of a region, within its bounds.
 void touch(Region& r, uintptr_t address, uint32_t bytes, bool write, const Who& who) {
+    if (const uint64_t ends = (address - r.base) | bytes; r.space == Space::shared && ends % r.granule != 0) {
+        refine(r, uint32_t(ends & -ends));
+    }
     const uint64_t first = (address - r.base) / r.granule, last = (address + bytes - 1 - r.base) / r.granule;
     if (launch->dependent && current && !current->awaited && r.space == Space::global && (launch->first || !r.read_only)) {
         report("launch not awaited", who.site, 0,
@@ -93,7 +112,7 @@ void touch(Region& r, uintptr_t address, uint32_t bytes, bool write, const Who& 
         } else if (write && c.reader != nobody && c.reader != many) {
             unordered(c.reader, c.read, c.read_site, false);
         }
-        if (write && r.space == Space::shared && !who.async_proxy) forget_swizzle(r, k);
+        if (write && r.space == Space::shared && !who.async_proxy) forget_swizzle(r, k * r.granule);
         if (write && !who.atomic) {
             if (c.reader == many) launch->accesses.release(c.read);
             c = Cell{who.self, who.clock, who.site, nobody, 0, 0};
