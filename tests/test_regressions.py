@@ -237,6 +237,25 @@ def test_gradients_of_a_part_of_a_state_are_those_of_this_part() -> None:
     assert_same_derivatives(weft.kernel(partial_sums), x, lengths)
 
 
+def test_gradients_beside_a_loop_that_does_not_run() -> None:
+    """It is left out, and no other one in its place."""
+
+    def states_and_others(x, w, b, n, k):
+        z = torch.zeros_like(x)
+        for r in range(x.shape[0]):
+            h = b[r] * 1
+            for t in range(n[r]):
+                h = 0.5 * h + w[t]
+                z[r, t] = h
+            for t in range(1, x.shape[1]):
+                if k[r] == 0:
+                    z[r, t] = b[r] + z[r, 0]
+        return z
+
+    lengths = torch.tensor([1, 0, 1])
+    assert_same_derivatives(weft.kernel(states_and_others), values(3, 1), values(1), values(3), lengths, lengths, second=False)
+
+
 def test_what_a_row_has_in_common_may_be_none_of_its_array_where_there_are_no_points() -> None:
     """The sizes of `lengths` are what a kernel for a GPU then asks."""
 

@@ -159,12 +159,13 @@ class Circumstances:
     """What is true, besides their types, of the calls that an analysis is for.
 
     checked: the arrays whose subscripts the kernels themselves check. wraps: the axes where those below 0 count from the end.
-    empty: the loops, by variable, that run for no iteration. untold: what sizes do not show (`weft.loops.sized`), by name.
+    empty: the loops that run for no iteration, by variable in the function whose sizes agree, or do not. untold: what sizes do
+    not show (`weft.loops.sized`), by name.
     """
 
     checked: frozenset[str] = frozenset()
     wraps: Wrapped = frozenset()
-    empty: frozenset[str] = frozenset()
+    empty: frozenset[tuple[bool, str]] = frozenset()
     untold: frozenset[str] = frozenset()
 
 

@@ -149,7 +149,8 @@ def _made(function: Callable[[], Function], agree: bool, circumstances: Circumst
     from weft.loops.unused import with_faults, without_loops
     from weft.loops.wrapping import wrapped
 
-    made = wrapped(without_loops(function(), circumstances.empty), circumstances.wraps)
+    empty = frozenset(var for of, var in circumstances.empty if of == agree)
+    made = wrapped(without_loops(function(), empty), circumstances.wraps)
     made = replace(made, checked=circumstances.checked)
     made = with_faults(made) if circumstances.checked or circumstances.empty else made
     made = sized(made, circumstances.untold)

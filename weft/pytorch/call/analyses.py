@@ -78,12 +78,13 @@ def _wraps(analysis: Analysis, bound: Bound) -> Wrapped:
 
 def _empty(
     specializable: Specializable, types: tuple[ArgumentType, ...], analysis: Analysis, bound: Bound
-) -> frozenset[str]:
+) -> frozenset[tuple[bool, str]]:
     """The loops that run for no iteration of a call, if a nest may fail beside one of them: the Python evaluates what stands
-    before such a loop, which as an axis would be around it.
+    before such a loop, which as an axis would be around it. Each as the functions call it whose sizes agree, and do not.
     """
     function = analysis.function
     nests = [n for n in analysis.schedule.nests if empty_loops((*n.around(), *n.body), bound.names)]
     if not any(Faults(replace(function, body=n.body), n.around()).possible for n in nests):
         return frozenset()
-    return empty_loops(specializable.function(types, False).body, bound.names)
+    functions = ((agree, specializable.function(types, agree)) for agree in (True, False))
+    return frozenset((agree, var) for agree, made in functions for var in empty_loops(made.body, bound.names))
