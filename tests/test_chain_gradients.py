@@ -260,7 +260,7 @@ def test_heads_that_share_keys(kernel: Any, lanes: int) -> None:
 
 
 def test_rows_without_any_key_take_nothing_of_values_that_are_no_numbers() -> None:
-    """All scores of one of the batch are negative infinity: its sums are 0, and so are its gradients, whatever its values are."""
+    """All scores of one of the batch are negative infinity: its sums are 0, and so are its gradients, whatever its values."""
     q, k, v = (t[:, :, 0] for t in inputs((2, 2, 1, 20, 16), (2, 2, 1, 24, 16), (2, 2, 1, 24, 16)))
     v[1], bias = torch.nan, torch.zeros(2, 2, 20, 24)
     bias[1] = -torch.inf

@@ -150,16 +150,18 @@ def test_products_that_share_an_operand_are_of_one_square() -> None:
 # ---------------------------------------------------------------- plans
 
 
-HALF = "bfloat16[512,512]"
+HALF, LARGE = "bfloat16[512,512]", "float32[2048,2048]"
 
 
 def test_which_instructions_multiply() -> None:
     for arch in ("sm_90a", "sm_80"):
-        assert multiplied(kernels.product, "float32[512,512]", "float32[512,512]", arch=arch).engine == "floats"
-    assert multiplied(kernels.product, HALF, "float16[512,512]").engine == "floats"
+        assert multiplied(kernels.product, LARGE, LARGE, arch=arch).engine == "floats"
+        assert multiplied(kernels.product, LARGE, "float16[2048,2048]", arch=arch).engine == "floats"
+    assert multiplied(kernels.product, "float32[512,512]", "float32[512,512]").engine == "fma"  # few squares
+    assert multiplied(kernels.product, HALF, "float16[512,512]").engine == "fma"
     assert multiplied(kernels.longest_paths, HALF, HALF).engine == "fma"
     assert multiplied(kernels.squared_distances, HALF, HALF).engine == "fma"
-    assert multiplied(kernels.scaled, HALF, "bfloat16[512]", HALF).engine == "floats"  # a product is no value of bfloat16
+    assert multiplied(kernels.scaled, HALF, "bfloat16[512]", HALF).engine == "fma"  # the product of two is no value of bfloat16
     for dtype in ("bfloat16", "float16"):
         spec = f"{dtype}[512,512]"
         plan = multiplied(kernels.product, spec, spec)
@@ -329,9 +331,9 @@ def test_threads_have_every_result_of_a_tile_once(tile: Any) -> None:
 
 
 def test_explain_says_how() -> None:
-    text = kernels.product.explain("float32[512,512]", "float32[512,512]", detail=True)
+    assert "of i and j, a thread" in kernels.product.explain("float32[512,512]", "float32[512,512]", detail=True)
+    text = kernels.product.explain(LARGE, LARGE, detail=True)
     assert "of i and j, a warp" in text and "floats as sums of three bfloat16" in text and "tiles of" in text
-    assert "of i and j, a thread" in kernels.longest_paths.explain("float32[512,512]", "float32[512,512]", detail=True)
     assert "sum over k of" in text and "shared memory, by tiles" in text
 
 
@@ -656,9 +658,8 @@ def test_columns_in_packets_are_written_by_threads() -> None:
     for kernel, dtype, columns, vector in (
         (kernels.product, "bfloat16", 512, 8),
         (kernels.product, "bfloat16", 516, 4),
-        (kernels.product, "float32", 512, 2),
-        (kernels.longest_paths, "float32", 512, 4),
-        (kernels.longest_paths, "float32", 514, 2),
+        (kernels.product, "float32", 512, 4),
+        (kernels.product, "float32", 514, 2),
     ):
         plan = multiplied(kernel, f"{dtype}[512,512]", f"{dtype}[512,{columns}]")
         assert (plan.lines, plan.vector) == (False, vector)
@@ -977,6 +978,7 @@ def test_what_is_read_of_results_is_on_its_way_before_they_are_there() -> None:
     ("title", "kernel", "specs", "arch"),
     [
         ("float32", kernels.product, ("float32[512,512]", "float32[512,512]"), "sm_90a"),
+        ("floats", kernels.product, (LARGE, LARGE), "sm_90a"),
         ("bfloat16", kernels.linear_gelu, (HALF, HALF, "bfloat16[512]"), "sm_90a"),
         ("bfloat16_sm_80", kernels.linear_gelu, (HALF, HALF, "bfloat16[512]"), "sm_80"),
         ("convolution", kernels.convolution, ("bfloat16[4,16,30,30]", "bfloat16[32,16,3,3]"), "sm_90a"),

@@ -90,12 +90,12 @@ OTHER_WORDS, FLOAT_WORDS, MATRIX_WORDS, MADE_WORDS = 56, 100, 44, 16
 # What a multiprocessor does in a cycle: multiply-adds, the same of floats as sums of bfloat16, products of bytes of points by
 # an engine and of float64; bytes of shared memory, of L2 and of memory where all ask, and those that a block brings; a box of
 # memory costs as much as so many rows more. What crews bring, whose ring no writing interrupts, to that.
-LANES, FLOATS, PRODUCT_BYTES, DOUBLES, DOUBLES_OF_WARP, SHARED_BYTES = 107, 200, {"mma": 2048, "wgmma": 4096}, 128, 14, 121
+LANES, FLOATS, PRODUCT_BYTES, DOUBLES, DOUBLES_OF_WARP, SHARED_BYTES = 107, 113, {"mma": 2048, "wgmma": 4096}, 128, 14, 121
 L2_BYTES, MEMORY_BYTES, L2_BLOCK_BYTES, MEMORY_BLOCK_BYTES, BOX_ROWS, CREWS_BRING = 60, 22, 42, 34, 8, 1.1
-# Cycles: of a turn that waits for memory, times threads, and of one that waits to shift what comes; until a tile is there; of a
-# turn at the least; before the first. Results that are written in one, by threads and by lines, and bytes of these where all
-# multiprocessors write.
-WAITING, SHIFTED_WAITING = 240 * 128, 1600
+# Cycles: of a turn that waits for memory, times threads, of one that waits to shift what comes, and of one of floats as sums of
+# bfloat16 at the least; until a tile is there; of a turn at the least; before the first. Results that are written in one, by
+# threads and by lines, and bytes of these where all multiprocessors write.
+WAITING, SHIFTED_WAITING, FLOAT_TURN = 240 * 128, 1600, 1800
 FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS, END_LINES, WRITTEN_BYTES = 3200, 250, 2400, 17, 4.9, 22
 RESULTS_OF_GROUP, LINES_OF_GROUP = 4.2, 1.7
 # Blocks that share the points of a square, and turns of each at the least; bytes of parts that a multiprocessor moves in a
@@ -276,14 +276,18 @@ class _Work:
         turns = -(-self.points // (k * plan.parts))
         at_once = self.at_once(replace(plan, resident=1)) if plan.across else self.machine.multiprocessors
         several = -(-blocks // at_once)  # of a multiprocessor, one beside or after the other
-        if plan.by_threads:
-            of_floats = plan.engine == "floats"
-            own = math.prod(plan.each) * self.words // (WARP if of_floats else 1) + (FLOAT_WORDS if of_floats else OTHER_WORDS)
+        if plan.engine == "fma":
+            own = math.prod(plan.each) * self.words + OTHER_WORDS
             resident = self.resident(plan, own)
             beside = min(resident, several)
             waiting = WAITING / plan.threads if all(s.aligned for s in plan.staged) else SHIFTED_WAITING
             turn = beside * self.by_threads(plan) + waiting / beside
             took = -(-several // resident) * turns * turn
+        elif plan.engine == "floats":
+            resident = self.resident(plan, math.prod(plan.each) * self.words // WARP + FLOAT_WORDS)
+            rounds, left = divmod(several, resident)
+            together = [resident] * rounds + [left] * (left > 0)
+            took = sum(START_CYCLES + turns * max(n * self.by_threads(plan), FLOAT_TURN) + self.written(plan) for n in together)
         elif plan.crews > 1:  # which wait for products, or for who writes
             products, writes = turns * self.turn(plan, blocks, CREWS_BRING), self.writing(plan) + self.written(plan)
             writes += self.meetings(plan)
