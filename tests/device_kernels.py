@@ -2522,6 +2522,70 @@ extern "C" __global__ void pairs_of_bytes(const weft::boolean* x, const int32_t*
 )
 
 
+STANDING_BYTES = DeviceKernel(
+    "standing_bytes",
+    """
+#include "weft/matrix_tile.cuh"
+
+// Threads read eight rows of columns each, and write the elements of products that are theirs: what they have read.
+extern "C" __global__ void standing_bytes(const weft::boolean* x, int32_t* y) {
+    const int quad = threadIdx.x / 4, q = threadIdx.x % 4;
+    weft::Run<weft::boolean, 8> packets[2][2][2];
+    for (int k = 0; k < 2; ++k)
+        for (int v = 0; v < 2; ++v)
+            for (int u = 0; u < 2; ++u) {
+                const int column = (8 * k + quad) * 8 + 2 * q + v;
+                packets[k][v][u] = weft::fetch_now<8, 8>(x + (column < 80 ? column : 79) * 16 + 8 * u);
+            }
+    uint32_t pairs[10];
+    weft::exchange_columns(packets, pairs);
+    for (int h = 0; h < 10; ++h)
+        for (int v = 0; v < 2; ++v)
+            for (int u = 0; u < 2; ++u) y[(8 * h + 2 * q + v) * 16 + 8 * u + quad] = pairs[h] >> (16 * v + 8 * u) & 1;
+}
+""",
+    lambda generator: ((generator.integers(0, 2, (80, 16)) * generator.integers(1, 256, (80, 16))).astype(np.uint8),),
+    lambda x: ((x != 0).astype(np.int32),),
+    block=(32, 1, 1),
+)
+
+FLOAT_PARTS = DeviceKernel(
+    "float_parts",
+    """
+#include "weft/parts.cuh"
+
+// c [64, 64] = a [64, 16] b [16, 64]: a comes in packets along its rows' points, b in packets of neighbouring columns.
+extern "C" __global__ void __launch_bounds__(128) float_parts(const float* a, const float* b, float* c) {
+    __shared__ weft::PartsOfFloats<16, 64, 4> left;
+    __shared__ weft::PartsOfFloats<16, 64> right;
+    for (int p = threadIdx.x; p < 256; p += 128) {
+        float run[4];
+        weft::unpack(weft::fetch<4, 4>(a + p * 4), run);
+        left.put_points(p % 4 * 4, p / 4, run);
+        weft::unpack(weft::fetch<4, 4>(b + p * 4), run);
+        right.put_rows(p / 16, p % 16 * 4, run);
+    }
+    __syncthreads();
+    float sums[2][4][4] = {};
+    const int row = threadIdx.x / 64 * 32, column = threadIdx.x / 32 % 2 * 32;
+    weft::multiply_floats(sums, left, right, row, column, 0);
+    if (!weft::all_finite(sums)) return;
+    for (int item = 0; item < 32; ++item) {
+        const int own_row = row + item / 16 * 16 + item % 4 / 2 * 8 + threadIdx.x % 32 / 4;
+        const int own_column = column + item / 4 % 4 * 8 + item % 2 + threadIdx.x % 4 * 2;
+        const float own = weft::one_of(sums, item);
+        weft::set_one(sums, item, 0.0f);
+        c[own_row * 64 + own_column] = own + weft::one_of(sums, item);
+    }
+}
+""",
+    # of 12 bits: products have all of theirs
+    lambda generator: tuple((generator.integers(0, 4096, n) / 64).astype(np.float32) for n in ((64, 16), (16, 64))),
+    lambda a, b: ((a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32),),
+    block=(128, 1, 1),
+)
+
+
 KERNELS: tuple[DeviceKernel, ...] = (
     SCALAR_FUNCTIONS,
     INTEGER_FUNCTIONS,
@@ -2593,4 +2657,6 @@ KERNELS: tuple[DeviceKernel, ...] = (
     *(_block_tiles(*flags) for flags in product((False, True), repeat=2)),
     *(_matrix_tiles(*flags) for flags in product((False, True), repeat=3)),
     PAIRS_OF_BYTES,
+    STANDING_BYTES,
+    FLOAT_PARTS,
 )

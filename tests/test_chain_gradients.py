@@ -19,7 +19,7 @@ from tests.test_chains import BF16, forced, inputs, three
 from weft.compiler import cuda_source, launches
 from weft.compiler.keeping import kept_folds
 from weft.compiler.recomputed import recomputing
-from weft.kernels.attention import attended, attended_causal, attended_masked
+from weft.kernels.attention import attended, attended_biased_alone, attended_causal, attended_masked
 from weft.loops.ir import Function
 from weft.loops.show import show
 from weft.plan.chain import ChainPlan
@@ -259,6 +259,18 @@ def test_heads_that_share_keys(kernel: Any, lanes: int) -> None:
         close(ours, theirs)
 
 
+def test_rows_without_any_key_take_nothing_of_values_that_are_no_numbers() -> None:
+    """All scores of one of the batch are negative infinity: its sums are 0, and so are its gradients, whatever its values."""
+    q, k, v = (t[:, :, 0] for t in inputs((2, 2, 1, 20, 16), (2, 2, 1, 24, 16), (2, 2, 1, 24, 16)))
+    v[1], bias = torch.nan, torch.zeros(2, 2, 20, 24)
+    bias[1] = -torch.inf
+    args = [q, k, v, bias, 0.25]
+    assert recomputing(parsed(attended_biased_alone.__wrapped__, args), ("q", "k", "v")) is not None
+    own = [t.requires_grad_() for t in (q, k, v)]
+    for gradient in torch.autograd.grad(attended_biased_alone(*own, bias, 0.25).float().sum(), own):
+        assert gradient.isfinite().all() and not gradient[1].any() and gradient[0].any()
+
+
 def test_scores_that_no_product_is_made_of() -> None:
     q, k = (t.requires_grad_() for t in inputs((2, 20, 16), (2, 30, 16)))
     sums = kernels.log_sums(q, k, 0.25)
@@ -431,10 +443,15 @@ def test_infinities_that_no_column_has(forced: Callable[..., None]) -> None:
     assert not d_q[0, 99].isfinite().all()
 
 
-@pytest.mark.parametrize("kernel", [attended_causal, attended_masked], ids=lambda k: k.name)
-def test_heads_that_share_keys_on_a_gpu(forced: Callable[..., None], kernel: Any) -> None:
-    forced(1, 64)
-    args, allowed = shared_heads(kernel, 2, 70, 70, 32, 32)
+@pytest.mark.parametrize(
+    ("kernel", "keys", "turn"),
+    [(attended_causal, 70, 64), (attended_masked, 70, 64), (attended_masked, 72, 64), (attended_masked, 136, 80)],
+    ids=lambda v: getattr(v, "name", str(v)),
+)
+def test_heads_that_share_keys_on_a_gpu(forced: Callable[..., None], kernel: Any, keys: int, turn: int) -> None:
+    """Keys in packets of eight: bytes of masks come in such, also where keys are the rows of products."""
+    forced(1, turn)
+    args, allowed = shared_heads(kernel, 2, 70, keys, 32, 32)
     types = argument_types(kernel.signature, args)
     keeping = keeping_of(kernel.program, types)
     assert keeping is not None

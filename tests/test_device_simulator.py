@@ -19,7 +19,7 @@ SHARED = {
     *("chain.cuh", "join.cuh", "sort.cuh", "turn.cuh", "latest.cuh", "complex.cuh", "row.cuh", "product.cuh"),
     *("matrix_tile.cuh", "airy.cuh", "incomplete_gamma.cuh", "fragment.cuh", "packet.cuh", "within.cuh", "bins.cuh"),
     *("power.cuh", "bounds.cuh", "byte_tile.cuh", "block.cuh", "chunk.cuh", "across.cuh", "turns.cuh", "relay.cuh"),
-    "shares.cuh",
+    *("shares.cuh", "parts.cuh"),
 }  # fmt: skip
 
 

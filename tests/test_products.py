@@ -150,11 +150,14 @@ def test_products_that_share_an_operand_are_of_one_square() -> None:
 # ---------------------------------------------------------------- plans
 
 
-HALF = "bfloat16[512,512]"
+HALF, LARGE = "bfloat16[512,512]", "float32[2048,2048]"
 
 
 def test_which_instructions_multiply() -> None:
-    assert multiplied(kernels.product, "float32[512,512]", "float32[512,512]").engine == "fma"
+    for arch in ("sm_90a", "sm_80"):
+        assert multiplied(kernels.product, LARGE, LARGE, arch=arch).engine == "floats"
+        assert multiplied(kernels.product, LARGE, "float16[2048,2048]", arch=arch).engine == "floats"
+    assert multiplied(kernels.product, "float32[512,512]", "float32[512,512]").engine == "fma"  # few squares
     assert multiplied(kernels.product, HALF, "float16[512,512]").engine == "fma"
     assert multiplied(kernels.longest_paths, HALF, HALF).engine == "fma"
     assert multiplied(kernels.squared_distances, HALF, HALF).engine == "fma"
@@ -328,8 +331,9 @@ def test_threads_have_every_result_of_a_tile_once(tile: Any) -> None:
 
 
 def test_explain_says_how() -> None:
-    text = kernels.product.explain("float32[512,512]", "float32[512,512]", detail=True)
-    assert "of i and j, a thread" in text and "tiles of" in text
+    assert "of i and j, a thread" in kernels.product.explain("float32[512,512]", "float32[512,512]", detail=True)
+    text = kernels.product.explain(LARGE, LARGE, detail=True)
+    assert "of i and j, a warp" in text and "floats as sums of three bfloat16" in text and "tiles of" in text
     assert "sum over k of" in text and "shared memory, by tiles" in text
 
 
@@ -463,9 +467,42 @@ def several_tiles(dtype: torch.dtype, k: int, sizes: tuple[int, int, int] = RAGG
 def test_every_tile_of_threads(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     (tile,) = own = product_search.TILES[k : k + 1]
     monkeypatch.setattr(product_search, "TILES", own)
+    monkeypatch.setattr(product_search, "OF_FLOATS", ())
     args = several_tiles(torch.float32, k, (136, 136, 40))
     assert multiplied(kernels.product, *args).tile == tile[0]
     checked(kernels.product, *args)
+
+
+@pytest.mark.parametrize("k", range(len(product_search.OF_FLOATS)), ids=lambda k: str(product_search.OF_FLOATS[k]))
+def test_every_tile_of_floats(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tile,) = own = product_search.OF_FLOATS[k : k + 1]
+    monkeypatch.setattr(product_search, "OF_FLOATS", own)
+    monkeypatch.setattr(product_search, "TILES", ())
+    args = several_tiles(torch.float32, k, (136, 136, 40))
+    plan = multiplied(kernels.product, *args)
+    assert (plan.engine, plan.tile) == ("floats", tile[0])
+    checked(kernels.product, *args)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_floats_are_sums_of_three_numbers_of_bfloat16(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bit counts, also of the largest floats; what is infinite or no number is so where it is in the loops."""
+    monkeypatch.setattr(product_search, "TILES", ())
+    monkeypatch.setattr(product_search, "PARTS", (parts,) if parts > 1 else ())
+    monkeypatch.setattr(product_search, "PART_BYTES", 1e9)
+    monkeypatch.setattr(product_search, "LAUNCH_CYCLES", 0)
+    a, b = drawn(72, 160), drawn(160, 80)
+    a[0], b[:, 0] = 0.0, 0.0
+    a[0, 0], b[0, 0] = 1 + 2.0**-23, 1 + 2.0**-22
+    a[1, 1], a[2, 2], a[3, 3] = torch.finfo(torch.float32).max, torch.inf, torch.nan
+    b[1, 0], b[1, 3], b[2, 5] = 0.5, 1e-3, -torch.inf
+    assert multiplied(kernels.product, a, b).parts == parts
+    checked(kernels.product, a, b)
+    ran = simulated.simulate_call(kernels.product.program, [a, b], "sm_90a", 0, "call").arrays["c"]
+    want = (a.double() @ b.double()).float()
+    assert ran[0, 0] == want[0, 0] and ran[1, 0] == want[1, 0]
+    finite = want.isfinite()
+    assert torch.equal(ran.isfinite(), finite) and torch.equal(ran.isnan(), want.isnan()) and 0 < finite.sum() < finite.numel()
 
 
 @pytest.mark.parametrize("k", range(len(product_search.BY_WARPGROUPS)), ids=lambda k: str(product_search.BY_WARPGROUPS[k]))
@@ -618,8 +655,13 @@ def test_columns_in_no_packets_are_written_by_lines_of_a_warp(k: int) -> None:
 
 
 def test_columns_in_packets_are_written_by_threads() -> None:
-    for dtype, columns, vector in (("bfloat16", 512, 8), ("bfloat16", 516, 4), ("float32", 512, 4), ("float32", 514, 2)):
-        plan = multiplied(kernels.product, f"{dtype}[512,512]", f"{dtype}[512,{columns}]")
+    for kernel, dtype, columns, vector in (
+        (kernels.product, "bfloat16", 512, 8),
+        (kernels.product, "bfloat16", 516, 4),
+        (kernels.product, "float32", 512, 4),
+        (kernels.product, "float32", 514, 2),
+    ):
+        plan = multiplied(kernel, f"{dtype}[512,512]", f"{dtype}[512,{columns}]")
         assert (plan.lines, plan.vector) == (False, vector)
     assert multiplied(kernels.product, "bfloat16[512,512]", "bfloat16[512,514]").lines  # of four bytes
 
@@ -642,7 +684,7 @@ def test_what_multiply_adds_take_may_be_packed(
 ) -> None:
     monkeypatch.setattr(product_search, "PACK_CYCLES", -1e9)
     plan = multiplied(kernel, *args)
-    assert (plan.engine, plan.packed) == ("fma", packed_)
+    assert plan.engine in ("fma", "floats") and plan.packed == packed_
     checked(kernel, *args)
 
 
@@ -936,6 +978,7 @@ def test_what_is_read_of_results_is_on_its_way_before_they_are_there() -> None:
     ("title", "kernel", "specs", "arch"),
     [
         ("float32", kernels.product, ("float32[512,512]", "float32[512,512]"), "sm_90a"),
+        ("floats", kernels.product, (LARGE, LARGE), "sm_90a"),
         ("bfloat16", kernels.linear_gelu, (HALF, HALF, "bfloat16[512]"), "sm_90a"),
         ("bfloat16_sm_80", kernels.linear_gelu, (HALF, HALF, "bfloat16[512]"), "sm_80"),
         ("convolution", kernels.convolution, ("bfloat16[4,16,30,30]", "bfloat16[32,16,3,3]"), "sm_90a"),

@@ -34,7 +34,7 @@ INSIDE_A_STEP = 0.3
 # What it takes to ask a row of a range whether it reaches an element, all threads of a GPU together; the part that does, about.
 ASKING_SECONDS, REACHED = 5e-13, 0.25
 # Products that a GPU makes in a second, where tiles of their operands are in shared memory.
-PRODUCTS_A_SECOND = {"fma": 1.5e13, "mma": 1.5e14, "wgmma": 3e14}
+PRODUCTS_A_SECOND = {"fma": 1.5e13, "floats": 2.5e13, "mma": 1.5e14, "wgmma": 3e14}
 _MOST_STOPPED = 100  # iterations of a loop that may end early, where it does: what is launched for all of them does not
 
 

@@ -403,7 +403,7 @@ def _launch_products(
 ) -> tuple[Launch, ...]:
     found = plan.arranged(sweeps)
     sizes = extents_of(found.sweeps.axes, names)
-    ring = 0 if plan.engine == "fma" or plan.streamed else product_bytes(plan, found)
+    ring = 0 if plan.by_threads or plan.streamed else product_bytes(plan, found)
     boxes = boxes_of(function, found, plan, arrays, sizes) if plan.boxes else ()
     partial, grids = [], []
     for k in range(len(found.operands)):

@@ -407,6 +407,8 @@ class ChainEntry(TurnProductsEntry):
                 line("weft::wgmma_commit();")
                 line(f"weft::wgmma_wait<0>({', '.join(sums)});")
                 self.end_last()
+            if self.column_lines:  # and where a tile has one turn, nothing else has waited for that
+                line("__syncwarp();  // all of a warp have read the lines")
             self.sums_done("place")
             line(self.next_place)
         if self.starts and self.whole_plan.warpgroups > 1:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from weft.emit import entries
 from weft.emit.dependent import ALONE, Dependence, dependences, include
 from weft.emit.few_rows import FewRowsEntry
+from weft.emit.float_products import FloatEntry
 from weft.emit.matrix_products import MatrixEntry
 from weft.emit.packing import PackEntry
 from weft.emit.parts import CombineEntry
@@ -59,4 +60,4 @@ def _kind(plan: ProductPlan) -> type[ProductEntry]:
     """What multiplies."""
     if plan.streamed:
         return FewRowsEntry
-    return SquareEntry if plan.engine == "fma" else MatrixEntry
+    return {"fma": SquareEntry, "floats": FloatEntry}.get(plan.engine, MatrixEntry)

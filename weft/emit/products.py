@@ -715,11 +715,11 @@ class ProductEntry(ValueBody):
         """The values of one result: what folds start with, these, and the rest."""
         first = [v for v in made_of(self.products, self.products.inits) if v in values]
         self.statements(tuple(map(self.let, first)))
-        exact = {f.results[0]: f for f in self.products.exact}
         for f in self.products.folds:
             self.writer.cite(f.location)
             total = self.whole[f.results[0]].format(column) if self.whole else self.total(f, column)
-            self.folded(f, self.looked_at(exact[f.results[0]], total) if f.results[0] in exact else total)
+            wrong = self.wrong(f)
+            self.folded(f, self.looked_at(self.whole_fold(f), total, wrong) if wrong else total)
         for sweep in self.products.ending:
             if not {f.results[0] for f in sweep.folds} <= self.known_early:
                 self.fold_ending(sweep)
@@ -740,11 +740,23 @@ class ProductEntry(ValueBody):
         for f in sweep.folds:
             self.folded(f, own[f.results[0]])
 
-    def looked_at(self, f: Fold, total: str) -> str:
-        """A sum on conditions: where what is multiplied by 0 instead is infinite or no number, it is summed again."""
+    def wrong(self, f: Fold) -> str:
+        """Which totals are summed again, as a predicate in C++: of sums on conditions those where what is multiplied by 0
+        instead is infinite or no number; of floats as sums those that are not finite, unless who folded them has seen to that.
+        """
+        if self.plan.engine == "floats":
+            return "!weft::is_finite" if self.plan.parts > 1 else ""
+        return "weft::is_nan" if f.results[0] in {e.results[0] for e in self.products.exact} else ""
+
+    def whole_fold(self, f: Fold) -> Fold:
+        """A fold as it was before its points were operands."""
+        return next(own for own in self.products.sweeps.folds if own.results == f.results)
+
+    def looked_at(self, f: Fold, total: str, wrong: str) -> str:
+        """A total, which is summed again where it is wrong."""
         name, line = self.fresh.fresh(f"{f.names[0]}_sum"), self.writer.line
         line(f"{register_type(f.types[0])} {name} = {total};")
-        with self.writer.block(f"if (weft::is_nan({name}))"):
+        with self.writer.block(f"if ({wrong}({name}))"):
             line(f"{name} = {self.algebra(f)}::identity();")
             self.each_point(self.products.over, (f,), {f.results[0]: name}, 1)
         return name

@@ -213,6 +213,8 @@ class _Rough:
             flushed = self.relative(operands(expr)[0])
             rough = "exp_flushed" if flushed else self.narrow
             return Op(rough, operands(expr), FLOAT32) if flushed or level == NARROW else expr
+        if _is_power(expr) and level == NARROW and self.narrow == "exp_flushed":
+            return Op("exp2_flushed", operands(expr), FLOAT32)
         levels = _of_operands(expr, level)
         found = with_operands(expr, tuple(self.expr(e, its) for e, its in zip(operands(expr), levels, strict=True)))
         if level == NARROW and isinstance(found, Op) and found.type == FLOAT32:
@@ -261,6 +263,10 @@ def _near_one(expr: Expr) -> Ref | None:
 
 def _is_exp(expr: Expr) -> bool:
     return isinstance(expr, Op) and expr.name == "exp" and expr.type == FLOAT32
+
+
+def _is_power(expr: Expr) -> bool:
+    return isinstance(expr, Op) and expr.name == "exp2" and expr.type == FLOAT32
 
 
 def _of_operands(expr: Expr, level: int) -> list[int]:

@@ -129,12 +129,9 @@ class SquareEntry(ProductEntry):
         line(f"const int32_t across = {x}, down = {y};")
 
     def begun_tile(self, place: int, operand: Operand, staged: Staged, left: bool, base: str) -> Tile:
-        m, n, k = self.plan.tile
         name, own = self.fresh.fresh(f"{base}_tile"), self.fresh.fresh(f"{base}_own")
-        along = f", {staged.vector}" if staged.along_points else ""
-        type_ = f"weft::OperandTile<{register_type(operand.value.type)}, {k}, {m if left else n}{along}>"
-        self.writer.line(f"__shared__ {type_} {name}[2];")
         found = Tile(operand, staged, left, name, own, packed=place if place in self.packed else None)
+        self.writer.line(f"__shared__ weft::{self.tile_type(found)} {name}[2];")
         count, next_ = self.fetches(found), {v.name: (v.array, self.function.array(v.array).dtype) for v in self.fetched(found)}
         if found.packed is not None:
             next_ = {operand.name: (base, packed_type(self.function, self.plan, self.products, operand))}
@@ -144,6 +141,15 @@ class SquareEntry(ProductEntry):
             run = f"weft::Run<{memory_type(dtype)}, {staged.vector}>"
             self.writer.line(f"{run} {reads[v]}{f'[{count}]' if count > 1 else ''};")
         return replace(found, reads=reads)
+
+    def tile_type(self, tile: Tile) -> str:
+        return f"OperandTile<{register_type(tile.operand.value.type)}, {self.tile_shape(tile)}>"
+
+    def tile_shape(self, tile: Tile) -> str:
+        """Points and rows of a tile, and how many of the former come together, if they do."""
+        m, n, k = self.plan.tile
+        along = f", {tile.staged.vector}" if tile.staged.along_points else ""
+        return f"{k}, {m if tile.left else n}{along}"
 
     def fetched(self, tile: Tile) -> list[Read]:
         """What is read a turn ahead: all that needs no other read and no check."""

@@ -351,6 +351,12 @@ def _multiplying(launch: Launch, plan: ProductPlan) -> list[str]:
             f"what columns are made of is read once, {_count(plan.stages, 'run')} ahead; {plan.groups} warps share the points",
             *([] if plan.engine == "mma" else _no_matrices(launch, found, streamed=True)),
         ]
+    if plan.engine == "floats":
+        return [
+            f"{square} warp {down} x {across}, by {_instruction(plan)} of floats as sums of three bfloat16",
+            *shared,
+            f"tiles of {points} points along {named['points']} in shared memory, the next on their way to registers",
+        ]
     if plan.engine != "fma":
         who = "warpgroup" if plan.engine == "wgmma" else "warp"
         way = "a warp brings them as boxes (TMA)" if plan.boxes else "threads copy them (cp.async)"
@@ -431,7 +437,7 @@ def _chained(launch: Launch, plan: ChainPlan) -> list[str]:
 
 
 def _instruction(plan: ProductPlan) -> str:
-    return "mma.sync m16n8k16" if plan.engine == "mma" else "multiply-adds"
+    return "multiply-adds" if plan.engine == "fma" else "mma.sync m16n8k16"
 
 
 def _no_matrices(launch: Launch, found: Products, streamed: bool = False) -> list[str]:

@@ -12,6 +12,7 @@ element of such an array is multiplied by is rounded to its type, and the sum is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -38,11 +39,12 @@ from weft.loops.ir import (
 )
 from weft.loops.names import Names
 from weft.loops.simplify import add, div, mul, neg, number, select, sub
-from weft.loops.types import BFLOAT16, BOOL, FLOAT16, INT64, ScalarType
+from weft.loops.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT64, ScalarType
 
 # What a product is made of, by how: multiplied, or divided, by it, or 0 unless it holds. In this order.
 _Factor = tuple[str, Expr]
 _ORDER = ("mul", "div", "where")
+_LOG2_E, _INFINITY = Const(math.log2(math.e), FLOAT32), Const(math.inf, FLOAT32)
 _EXTREMA = ("max", "min", "maximum", "minimum", "fmax", "fmin")
 
 
@@ -321,6 +323,7 @@ class _Reverse:
         if len(over) > 1:
             raise NotTiles(f"{base} is a sum over several axes")
         negative, factors = self.factors(part.settled)
+        factors = self.powers(factors, part.product)
         inside = [f for f in factors if self.axes_of(f[1]) & over]
         inside = self.multiplied(inside)
         product = self.rounded(inside, part.product) if part.product is not None else _product(inside)
@@ -342,6 +345,53 @@ class _Reverse:
                 how, e = "mul", self.named(div(number(1, e.type), e), "inverse")
             found.append((how, e))
         return found
+
+    def powers(self, factors: list[_Factor], type_: ScalarType | None) -> list[_Factor]:
+        """Factors, where e^(x - m) that is divided by a sum of such, t, is 2^(x log2 e - p), p = m log2 e + log2 t: a number of
+        each row, which is infinite where t is 0 and the factor 0 instead of 1 / t. type_: by which their product is rounded.
+        """
+        for k, (how, e) in enumerate(factors):
+            own = e if type_ is None else self.exactly(e, type_)
+            value = self.value(own)
+            match value.value if how == "mul" and isinstance(value, Map) else own:
+                case Op(name="exp", args=(Op(name="sub", args=(x, m)),), type=of) if of == FLOAT32:
+                    pass
+                case _:
+                    continue
+            of_row, of_pair = self.rows, self.axes_of(x)
+            if not self.axes_of(m) <= of_row or of_pair <= of_row:
+                continue
+            for t in (e for how, e in factors if how == "div" and self.axes_of(e) <= of_row and self.is_positive(e)):
+                rest = [f for n, f in enumerate(factors) if n != k and f != ("div", t)]
+                power = add(mul(m, _LOG2_E), Op("log2", (t,), FLOAT32))
+                asked = ("where", Op("ne", (t, number(0, FLOAT32)), BOOL))
+                if known := asked in rest:
+                    rest.remove(asked)
+                    power = select(asked[1], power, _INFINITY)
+                power = self.named(power, "power")
+                if known and not all(how == "mul" and self.held(e) is not None for how, e in rest):
+                    rest.append(("where", Op("lt", (power, _INFINITY), BOOL)))  # for 0 times an infinity
+                relative = Op("exp2", (sub(self.doubling(x), power),), FLOAT32)
+                return self.powers([*rest, ("mul", self.named(relative, "weight"))], type_)
+        return factors
+
+    def doubling(self, x: Expr) -> Expr:
+        """x log2 e, of a product by what is the same for all as one product."""
+        value = self.value(x)
+        match value.value if isinstance(value, Map) else x:
+            case Op(name="mul", args=(a, b)) if not self.axes_of(b):
+                return mul(a, mul(b, _LOG2_E))
+        return mul(x, _LOG2_E)
+
+    def is_positive(self, e: Expr) -> bool:
+        """Whether a number is a sum of exponentials, or 0."""
+        value = self.value(e)
+        match value.value if isinstance(value, Map) else e:
+            case Op(name="exp"):
+                return True
+            case Op(name="add", args=(a, b)):
+                return self.is_positive(a) and self.is_positive(b)
+        return isinstance(value, Fold) and value.algebra == "sum" and self.is_positive(value.parts[0])
 
     def axes_of_bounds(self, over: Collection[str]) -> frozenset[str]:
         axes = [self.chain.axes[a] for a in over]

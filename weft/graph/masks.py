@@ -194,6 +194,8 @@ class _Absent:
             case Op(name="where", args=(condition, a, b)):
                 then, otherwise = ("any" if condition == self.condition else self.value(a)), self.value(b)
                 return otherwise if condition == self.condition or then == otherwise else "any"
+            case Op(name="mul", args=(a, Const(value=by))) if by > 0 and self.value(a) == "lowest":
+                return "lowest"
             case Op(name="mul", args=(a, b)):
                 for own, other in ((a, b), (b, a)):
                     if self.value(own) == "zero":

@@ -82,15 +82,22 @@ RUN_OF_PARTS, PARTS_BLOCK, MOST_SHARING, FEWEST_SHARED = 8, 128, 8, 4
 
 @dataclass(frozen=True)
 class BroughtPairs:
-    """A read of a row and a column that comes before their scores: so many neighbours at once, of elements of so many bytes."""
+    """A read of a row and a column that comes before their scores: so many neighbours at once, of elements of so many bytes.
+    standing: these are rows, else columns.
+    """
 
     read: str
     packet: int
     size: int
+    standing: bool = False
 
     @property
     def words(self) -> int:
-        """Registers of a thread for 8 columns of two rows, of which it has two each: packets are of all four threads."""
+        """Registers of a thread for 8 columns of two rows, of which it has two each: packets are of all four threads, or, of
+        standing ones, of all threads of a warp.
+        """
+        if self.standing:
+            return 3
         return 1 if self.packet == PACKET_OF_BYTES else 2 * (2 // self.packet) * max(1, self.packet * self.size // 4)
 
 
@@ -264,7 +271,7 @@ def plan_chain(
     same = same_tiles(chain, scores, sums, extents)
     skips = chain.mask is not None and not page and not together  # if no block shares a tile's columns
     asking = chain.asks_rows or skips
-    pairs = () if page or skips else pairs_of(function, chain, facts)
+    pairs = () if page or skips else tuple(p for p in pairs_of(function, chain, facts) if not (p.standing and together))
     whole = ChainPlan(scores, sums, together=together, asking=asking, row=chain.row, page=page, pairs=pairs, same=same)
     found = partial(_plans, chain, whole, points, lanes * bool(chain.sums.folds), machine)
     plans = list(found(SPARE_WORDS if chain.pages else 0)) or list(found(SPARE_WORDS))
@@ -487,7 +494,7 @@ def _plans(
         for turn in TURNS_OF_SEVERAL if several(chain) else TURNS:
             if lines and turn % MATRIX_POINTS or plain.page and turn % plain.page and plain.page % turn:
                 continue
-            if turn % QUAD_OF_BYTES and any(p.packet == PACKET_OF_BYTES for p in plain.pairs):
+            if turn % QUAD_OF_BYTES and any(p.packet == PACKET_OF_BYTES and not p.standing for p in plain.pairs):
                 continue
             rows = groups * FRAGMENT_ROWS
             if plain.together > rows or asked and turn > MOST_LEFT_OUT:
@@ -582,7 +589,7 @@ def lines_of(chain: Chain, skips: bool) -> tuple[Read, ...]:
 
 
 def pairs_of(function: Function, chain: Chain, facts: Facts) -> tuple[BroughtPairs, ...]:
-    """The reads of a row and a column, of which those of a row's columns lie side by side."""
+    """The reads of a row and a column, of which those of a row's columns lie side by side, or bytes of a column's rows."""
     if chain.axes[chain.column].start != ZERO:
         return ()  # turns may begin between packets
     exprs = [*(o.value for o in chain.sums.left), *(e for f in (*chain.leading, *chain.following) for e in f.parts)]
@@ -595,6 +602,11 @@ def pairs_of(function: Function, chain: Chain, facts: Facts) -> tuple[BroughtPai
             many = facts.vector(v.array)
             packed = type_.size == 1 and many == PACKET_OF_BYTES
             found.append(BroughtPairs(v.name, many if packed else min(many, 2), type_.size))
+        elif not along or [v.index[d] for d in along] == [column]:
+            standing = [d for d, e in enumerate(v.index) if chain.row in free_names(e)]
+            whole = [v.index[d] for d in standing] == [Ref(chain.row, INT64)] and chain.axes[chain.row].start == ZERO
+            if whole and type_ == BOOL and (v.array, standing[0]) in facts.unit and facts.vector(v.array) == PACKET_OF_BYTES:
+                found.append(BroughtPairs(v.name, PACKET_OF_BYTES, type_.size, standing=True))
     return tuple(found)
 
 

@@ -38,7 +38,9 @@ ROOMY = (232, 40)
 FRAGMENT_ROWS, QUAD, FEW_WRITTEN = 8, 4, 4
 # Warps of a block that combines parts at the most. Words between lines that the threads of a warp tell each other.
 COMBINING, LINE_PAD = 8, 4
-_TOGETHER = {"fma": 1, "mma": WARP, "wgmma": 4 * WARP}  # threads that have a square of results
+# Bytes of a float in three parts.
+PARTS_BYTES = 6
+_TOGETHER = {"fma": 1, "floats": WARP, "mma": WARP, "wgmma": 4 * WARP}  # threads that have a square of results
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Staged:
 @dataclass(frozen=True)
 class ProductPlan:
     """lane: the fastest axis of the columns. tile: rows and columns of a block, and points of a turn. engine: what folds
-    points: multiply-adds, or whatever rows and columns meet in, of threads; matrix instructions of warps or of warpgroups.
+    points: multiply-adds, or whatever rows and columns meet in, of threads; matrix instructions of warps, of floats as sums of
+    bfloat16 or of their own types, or of warpgroups.
     each: rows and columns of one of these. groups: of threads, which share the points of a turn. staged: of the operands, in
     order. near: tiles of rows whose blocks follow each other. vector: columns that are written together. lines: a warp writes
     lines of columns, which its threads tell each other: what one has is in no packets. merged: axes that are
@@ -82,7 +85,7 @@ class ProductPlan:
     vector: int = 1
     lines: bool = False
     merged: Pairs = ()
-    engine: Literal["fma", "mma", "wgmma"] = "fma"
+    engine: Literal["fma", "floats", "mma", "wgmma"] = "fma"
     stages: int = 2
     boxes: bool = False
     resident: int = 0
@@ -97,6 +100,11 @@ class ProductPlan:
     across: int = 0
     roomy: bool = False
     window: Window | None = None
+
+    @property
+    def by_threads(self) -> bool:
+        """Whether threads bring operands by their registers, as the values that they are."""
+        return self.engine in ("fma", "floats")
 
     @property
     def leaves_parts(self) -> bool:
@@ -278,7 +286,7 @@ def whole_line(plan: ProductPlan, k: int) -> int:
 
 def packed_type(function: Function, plan: ProductPlan, found: Products, operand: Operand) -> ScalarType:
     """What the elements of an operand are in packets."""
-    if plan.engine != "fma":
+    if not plan.by_threads:
         return own_factors(function, plan.factors, found, operand)
     read = operand_read(found, operand)
     return operand.value.type if read is None else function.array(read.array).dtype
@@ -286,7 +294,7 @@ def packed_type(function: Function, plan: ProductPlan, found: Products, operand:
 
 def turned_read(function: Function, plan: ProductPlan, found: Products, k: int, facts: Facts) -> Read | None:
     """The read of the k-th operand, of bytes, which memory has side by side along the rows, and packets along the points."""
-    if plan.engine == "fma" or plan.factors.size > 1 or plan.window is not None:
+    if plan.by_threads or plan.factors.size > 1 or plan.window is not None:
         return None
     if asked_of(found, found.operands[k]) is not None:  # whole packets hold what nobody asks of
         return None
@@ -381,7 +389,10 @@ def shared_bytes(plan: ProductPlan, found: Products) -> int:
 def ring_bytes(plan: ProductPlan, found: Products) -> int:
     """Bytes of the tiles of all operands."""
     m, n, k = plan.tile
-    sizes = [o.value.type.size if plan.engine == "fma" else plan.factors.size for o in found.operands]
+    if plan.engine == "floats":
+        sizes = [PARTS_BYTES for _ in found.operands]
+    else:
+        sizes = [o.value.type.size if plan.by_threads else plan.factors.size for o in found.operands]
     return sum(plan.stages * k * (m if i < len(found.left) else n) * size for i, size in enumerate(sizes))
 
 

@@ -10,7 +10,7 @@ from weft.graph.products import Operand, Products, multiplied_type, products
 from weft.graph.sweeps import Sweeps
 from weft.graph.tile import Read
 from weft.loops.ir import ZERO, Function, Ref, free_names
-from weft.loops.types import FLOAT64, INT64, ScalarType
+from weft.loops.types import FLOAT32, FLOAT64, INT64, ScalarType
 from weft.plan.arguments import Facts
 from weft.plan.extents import extents_of
 from weft.plan.facts import Geometry
@@ -53,6 +53,8 @@ TILES = (
     ((64, 32, 32), (4, 4), 2), ((32, 64, 32), (4, 4), 2), ((32, 32, 32), (4, 4), 4), ((32, 32, 64), (4, 4), 4),
 )  # fmt: skip
 MOST_SHARED = 48 * 1024
+# By matrix instructions, of floats in parts: (rows, columns, points of a turn), (rows, columns) of a warp.
+OF_FLOATS = (((128, 128, 16), (64, 32)), ((128, 64, 16), (64, 32)), ((64, 128, 16), (32, 64)), ((64, 64, 16), (32, 32)))
 # By matrix instructions: (rows, columns), (rows, columns) of a warpgroup, blocks that stay on a multiprocessor; the same of
 # warps.
 Square = tuple[tuple[int, int], tuple[int, int], int]
@@ -83,16 +85,17 @@ LEAST_STORED = 8
 # packets too, and by matrix instructions, and what the rest takes of each, and more by the latter where something is made of
 # sums: two blocks of 128 x 128 results and an activation took 73 us where one of 128 x 256 took 69, gated ones 68 and 57.
 REGISTERS = 1 << 16
-MOST_WORDS, MOST_BESIDE, MOST_SUMS, OTHER_WORDS, MATRIX_WORDS, MADE_WORDS = 64, 32, 128, 56, 44, 16
-# What a multiprocessor does in a cycle: multiply-adds, products of bytes of points by an engine and of float64; bytes of shared
-# memory, of L2 and of memory where all ask, and those that a block brings; a box of memory costs as much as so many rows more.
-# What crews bring, whose ring no writing interrupts, to that.
-LANES, PRODUCT_BYTES, DOUBLES, DOUBLES_OF_WARP, SHARED_BYTES = 107, {"mma": 2048, "wgmma": 4096}, 128, 14, 121
+MOST_WORDS, MOST_BESIDE, MOST_SUMS = 64, 32, 128
+OTHER_WORDS, FLOAT_WORDS, MATRIX_WORDS, MADE_WORDS = 56, 100, 44, 16
+# What a multiprocessor does in a cycle: multiply-adds, the same of floats as sums of bfloat16, products of bytes of points by
+# an engine and of float64; bytes of shared memory, of L2 and of memory where all ask, and those that a block brings; a box of
+# memory costs as much as so many rows more. What crews bring, whose ring no writing interrupts, to that.
+LANES, FLOATS, PRODUCT_BYTES, DOUBLES, DOUBLES_OF_WARP, SHARED_BYTES = 107, 113, {"mma": 2048, "wgmma": 4096}, 128, 14, 121
 L2_BYTES, MEMORY_BYTES, L2_BLOCK_BYTES, MEMORY_BLOCK_BYTES, BOX_ROWS, CREWS_BRING = 60, 22, 42, 34, 8, 1.1
-# Cycles: of a turn that waits for memory, times threads, and of one that waits to shift what comes; until a tile is there; of a
-# turn at the least; before the first. Results that are written in one, by threads and by lines, and bytes of these where all
-# multiprocessors write.
-WAITING, SHIFTED_WAITING = 240 * 128, 1600
+# Cycles: of a turn that waits for memory, times threads, of one that waits to shift what comes, and of one of floats as sums of
+# bfloat16 at the least; until a tile is there; of a turn at the least; before the first. Results that are written in one, by
+# threads and by lines, and bytes of these where all multiprocessors write.
+WAITING, SHIFTED_WAITING, FLOAT_TURN = 240 * 128, 1600, 1800
 FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS, END_LINES, WRITTEN_BYTES = 3200, 250, 2400, 17, 4.9, 22
 RESULTS_OF_GROUP, LINES_OF_GROUP = 4.2, 1.7
 # Blocks that share the points of a square, and turns of each at the least; bytes of parts that a multiprocessor moves in a
@@ -175,8 +178,9 @@ def _squares(
             own = replace(_plain(function, other, pairs, facts, main), window=window)
             ways += [(other, plan) for plan in _by_matrices(function, own, other, facts, arrays, narrow)]
     if not ways and not narrow:
-        plain = _stored(function, plain, work, facts)
-        ways = [(work, plan) for own in (plain, _in_packets(function, plain, work)) for plan in _by_threads(own, work)]
+        owns = (plain, _in_packets(function, plain, work))
+        ways = [(work, plan) for own in owns for plan in _by_threads(_stored(function, own, work, facts), work)]
+        ways += [(work, plan) for own in owns for plan in _by_floats(function, own, work, facts)]
     if not ways:
         return None
     shared = [(w, p) for w, one in ways for p in w.shared((one,))]
@@ -279,6 +283,11 @@ class _Work:
             waiting = WAITING / plan.threads if all(s.aligned for s in plan.staged) else SHIFTED_WAITING
             turn = beside * self.by_threads(plan) + waiting / beside
             took = -(-several // resident) * turns * turn
+        elif plan.engine == "floats":
+            resident = self.resident(plan, math.prod(plan.each) * self.words // WARP + FLOAT_WORDS)
+            rounds, left = divmod(several, resident)
+            together = [resident] * rounds + [left] * (left > 0)
+            took = sum(START_CYCLES + turns * max(n * self.by_threads(plan), FLOAT_TURN) + self.written(plan) for n in together)
         elif plan.crews > 1:  # which wait for products, or for who writes
             products, writes = turns * self.turn(plan, blocks, CREWS_BRING), self.writing(plan) + self.written(plan)
             writes += self.meetings(plan)
@@ -345,7 +354,10 @@ class _Work:
         """
         (m, n, k), (own_m, own_n) = plan.tile, plan.each
         size = max(o.value.type.size for o in self.found.operands)
-        each = len(self.found.folds) + TAKEN * (1 / own_m + 1 / own_n) * (1 + SHARING * (plan.groups - 1))
+        if plan.engine == "floats":
+            each = sum(len(self.found.terms(f)) for f in self.found.folds) * LANES / FLOATS
+        else:
+            each = len(self.found.folds) + TAKEN * (1 / own_m + 1 / own_n) * (1 + SHARING * (plan.groups - 1))
         sides = [(m if i < len(self.found.left) else n, s) for i, s in enumerate(plan.staged)]
         brought = sum(rows * k * _bringing(s) for rows, s in sides)
         return (m * n * k * each * max(1, size // WORD) + brought) / LANES
@@ -408,6 +420,19 @@ def _by_threads(plain: ProductPlan, work: _Work) -> Iterator[ProductPlan]:
         if words > MOST_BESIDE and not all(s.aligned for s in plan.staged):
             continue  # no registers are left for what is shifted
         if words <= MOST_WORDS and shared_bytes(plan, work.found) <= MOST_SHARED:
+            yield plan
+
+
+def _by_floats(function: Function, plain: ProductPlan, work: _Work, facts: Facts) -> Iterator[ProductPlan]:
+    """The plans by matrix instructions of floats in parts, where products of such are summed."""
+    found = work.found
+    types = {o.value.type for o in found.operands} | {f.types[0] for f in found.folds}
+    if types != {FLOAT32} or not all(map(found.neutral, found.folds)) or found.owns:
+        return
+    for tile, each in OF_FLOATS:
+        plan = _stored(function, replace(plain, engine="floats", tile=tile, each=each), work, facts)
+        words = math.prod(each) * work.words // WARP
+        if words <= MOST_WORDS and shared_bytes(plan, found) <= MOST_SHARED - OTHER_SHARED * any(s.placed for s in plan.staged):
             yield plan
 
 

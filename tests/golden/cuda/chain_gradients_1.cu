@@ -11,14 +11,12 @@
 extern "C" __global__ void __launch_bounds__(128) causal_adjoint_1_tickets(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
-    float* __restrict__ inverse_saved,
-    float* __restrict__ largest_saved,
+    float* __restrict__ power_saved,
     const int64_t q_stride_0,
     const int64_t q_stride_1,
     const int64_t k_stride_0,
     const int64_t k_stride_1,
-    const int64_t inverse_saved_stride_0,
-    const int64_t largest_saved_stride_0,
+    const int64_t power_saved_stride_0,
     const int64_t batch_2,
     const int64_t queries,
     const int64_t width,
@@ -36,14 +34,12 @@ extern "C" __global__ void __launch_bounds__(128) causal_adjoint_1_tickets(
 extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
     const weft::bfloat16* __restrict__ q,
     const weft::bfloat16* __restrict__ k,
-    float* __restrict__ inverse_saved,
-    float* __restrict__ largest_saved,
+    float* __restrict__ power_saved,
     const int64_t q_stride_0,
     const int64_t q_stride_1,
     const int64_t k_stride_0,
     const int64_t k_stride_1,
-    const int64_t inverse_saved_stride_0,
-    const int64_t largest_saved_stride_0,
+    const int64_t power_saved_stride_0,
     const int64_t batch_2,
     const int64_t queries,
     const int64_t width,
@@ -275,9 +271,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) causal_adjoint_1(
             for (int32_t u = 0; u < 2; ++u) {
                 const int64_t i_1 = first_row + first_own_row + u * 8;
                 if (i_1 >= queries) break;
-                const float inverse_1 = 1.0f / total_3_own[u][0];
-                inverse_saved[b_1 * inverse_saved_stride_0 + i_1] = inverse_1;
-                largest_saved[b_1 * largest_saved_stride_0 + i_1] = largest_3_own[u];
+                const float power_1 = weft::fma(largest_3_own[u], 1.442695f, weft::log2(total_3_own[u][0]));
+                power_saved[b_1 * power_saved_stride_0 + i_1] = power_1;
             }
         }
     }

@@ -14,8 +14,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_adjoint_3_tickets(
     const weft::bfloat16* __restrict__ v_2,
     const weft::bfloat16* __restrict__ grad_out,
     weft::bfloat16* __restrict__ grad_q,
-    float* inverse_saved,
-    float* largest_saved,
+    float* power_saved,
     float* d_total_saved,
     const int64_t q_stride_0,
     const int64_t q_stride_1,
@@ -27,8 +26,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_adjoint_3_tickets(
     const int64_t grad_out_stride_1,
     const int64_t grad_q_stride_0,
     const int64_t grad_q_stride_1,
-    const int64_t inverse_saved_stride_0,
-    const int64_t largest_saved_stride_0,
+    const int64_t power_saved_stride_0,
     const int64_t d_total_saved_stride_0,
     const int64_t batch_2,
     const int64_t queries,
@@ -50,8 +48,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
     const weft::bfloat16* __restrict__ v_2,
     const weft::bfloat16* __restrict__ grad_out,
     weft::bfloat16* __restrict__ grad_q,
-    float* inverse_saved,
-    float* largest_saved,
+    float* power_saved,
     float* d_total_saved,
     const int64_t q_stride_0,
     const int64_t q_stride_1,
@@ -63,8 +60,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
     const int64_t grad_out_stride_1,
     const int64_t grad_q_stride_0,
     const int64_t grad_q_stride_1,
-    const int64_t inverse_saved_stride_0,
-    const int64_t largest_saved_stride_0,
+    const int64_t power_saved_stride_0,
     const int64_t d_total_saved_stride_0,
     const int64_t batch_2,
     const int64_t queries,
@@ -185,16 +181,16 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
         const int32_t turns = (weft::bound_of_columns(last_row + 1) + 95) / 96;
         float dot_6_own[48];
         float d_2_part_own[48];
-        uint32_t weight_4_1_own[6][4];
-        float largest_saved_of_row[2];
+        uint32_t weight_2_1_own[6][4];
+        float power_saved_of_row[2];
         float d_total_saved_of_row[2];
         #pragma unroll
         for (int32_t u = 0; u < 2; ++u) {
             const int64_t i_3 = weft::minimum<int64_t>(first_row + first_own_row + u * 8, queries - 1);
-            // attention.py:63: scores[j] = dot * scale
-            const float largest_saved_value = largest_saved[b_3 * largest_saved_stride_0 + i_3];
+            // attention.py:61: for d in range(width):
+            const float power_saved_value = power_saved[b_3 * power_saved_stride_0 + i_3];
             const float d_total_saved_value = d_total_saved[b_3 * d_total_saved_stride_0 + i_3];
-            largest_saved_of_row[u] = largest_saved_value;
+            power_saved_of_row[u] = power_saved_value;
             d_total_saved_of_row[u] = d_total_saved_value;
         }
         float d_q_part_own[1][32] = {};
@@ -214,17 +210,15 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             for (int32_t h = 0; h < 12; ++h) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
-                    float weight_4_1_own_pair[2] = {};
+                    float weight_2_1_own_pair[2] = {};
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         const bool has = !(edge && h * 8 + v >= column_stop[u]);
-                        // attention.py:63: scores[j] = dot * scale
-                        const float scores_value_3 = dot_6_own[h * 4 + u * 2 + v] * scale_float;
-                        const float exp_2 = weft::exp_flushed(scores_value_3 - largest_saved_of_row[u]);
-                        const float weight_4_1 = exp_2 * (d_2_part_own[h * 4 + u * 2 + v] - d_total_saved_of_row[u]);
-                        weight_4_1_own_pair[v] = has ? weight_4_1 : 0.0f;
+                        const float weight_4 = weft::exp2_estimate(weft::fma(dot_6_own[h * 4 + u * 2 + v], scale_float * 1.442695f, -power_saved_of_row[u]));
+                        const float weight_2_1 = weight_4 * (d_2_part_own[h * 4 + u * 2 + v] - d_total_saved_of_row[u]);
+                        weight_2_1_own_pair[v] = has ? weight_2_1 : 0.0f;
                     }
-                    weight_4_1_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(weight_4_1_own_pair[0], weight_4_1_own_pair[1]);
+                    weight_2_1_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(weight_2_1_own_pair[0], weight_2_1_own_pair[1]);
                 }
             }
         };
@@ -238,10 +232,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
-            weft::wgmma_fence(d_q_part_own[0], weight_4_1_own);
+            weft::wgmma_fence(d_q_part_own[0], weight_2_1_own);
             #pragma unroll
             for (int32_t g = 0; g < 96; g += 16) {
-                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_q_part_own[0], weight_4_1_own[g / 16], k_tile_2[place].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_q_part_own[0], weight_2_1_own[g / 16], k_tile_2[place].matrix(0, g), true);
             }
         };
         int32_t turn = first_turn;
@@ -280,7 +274,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                         begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(0 - (turn - 1) * 96, 0), 96);
                         end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(int32_t(i_3) + 1) - (turn - 1) * 96, 0), 96);
                     }
-                    weft::multiply_within(d_q_part_own[0], weight_4_1_own, k_tile_2 + last, begin, end);
+                    weft::multiply_within(d_q_part_own[0], weight_2_1_own, k_tile_2 + last, begin, end);
                     weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
                     multiply_scores(place);
                     weft::wgmma_commit();
@@ -308,7 +302,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
                     begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(0 - (turn - 1) * 96, 0), 96);
                     end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(int32_t(i_3) + 1) - (turn - 1) * 96, 0), 96);
                 }
-                weft::multiply_within(d_q_part_own[0], weight_4_1_own, k_tile_2 + place, begin, end);
+                weft::multiply_within(d_q_part_own[0], weight_2_1_own, k_tile_2 + place, begin, end);
                 weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
             }
             else {
@@ -333,13 +327,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_3(
             for (int32_t u = 0; u < 2; ++u) {
                 const int64_t i_3 = first_row + first_own_row + u % 2 * 8;
                 if (!(i_3 < queries)) break;
-                // attention.py:63: scores[j] = dot * scale
-                const float inverse_saved_value = inverse_saved[b_3 * inverse_saved_stride_0 + i_3];
                 float grad_q_run[8];
                 #pragma unroll
                 for (int32_t v = 0; v < 8; ++v) {
                     const float d_q_part = d_q_part_own[u / 2][(h * 8 + v) / 2 * 4 + u % 2 * 2 + (h * 8 + v) % 2];
-                    const float d_q_1_1 = d_q_part * inverse_saved_value * scale_float;
+                    const float d_q_1_1 = d_q_part * scale_float;
                     grad_q_run[v] = d_q_1_1;
                 }
                 weft::store<8>(grad_q + b_3 * grad_q_stride_0 + i_3 * grad_q_stride_1 + d_6_run, grad_q_run);

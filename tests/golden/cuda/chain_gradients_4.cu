@@ -15,8 +15,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_adjoint_4_tickets(
     const weft::bfloat16* __restrict__ grad_out,
     weft::bfloat16* __restrict__ grad_k,
     weft::bfloat16* __restrict__ grad_v,
-    float* inverse_saved,
-    float* largest_saved,
+    float* power_saved,
     float* d_total_saved,
     const int64_t q_stride_0,
     const int64_t q_stride_1,
@@ -30,8 +29,7 @@ extern "C" __global__ void __launch_bounds__(128) causal_adjoint_4_tickets(
     const int64_t grad_k_stride_1,
     const int64_t grad_v_stride_0,
     const int64_t grad_v_stride_1,
-    const int64_t inverse_saved_stride_0,
-    const int64_t largest_saved_stride_0,
+    const int64_t power_saved_stride_0,
     const int64_t d_total_saved_stride_0,
     const int64_t batch_2,
     const int64_t queries,
@@ -54,8 +52,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     const weft::bfloat16* __restrict__ grad_out,
     weft::bfloat16* __restrict__ grad_k,
     weft::bfloat16* __restrict__ grad_v,
-    float* inverse_saved,
-    float* largest_saved,
+    float* power_saved,
     float* d_total_saved,
     const int64_t q_stride_0,
     const int64_t q_stride_1,
@@ -69,8 +66,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     const int64_t grad_k_stride_1,
     const int64_t grad_v_stride_0,
     const int64_t grad_v_stride_1,
-    const int64_t inverse_saved_stride_0,
-    const int64_t largest_saved_stride_0,
+    const int64_t power_saved_stride_0,
     const int64_t d_total_saved_stride_0,
     const int64_t batch_2,
     const int64_t queries,
@@ -97,8 +93,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
     __shared__ weft::Mbarrier rows_full[2], rows_empty[2], scores_full[4], scores_empty[4];
     // of the tiles that these are of: the number among tiles of rows, b_4
     __shared__ int32_t taken[2][2];
-    __shared__ float largest_saved_lines[8][64];
-    __shared__ float inverse_saved_lines[8][64];
+    __shared__ float power_saved_lines[8][64];
     __shared__ float d_total_saved_lines[8][64];
     if (threadIdx.x == 0) {
         for (int32_t place = 0; place < 2; ++place) {
@@ -139,25 +134,21 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             const int32_t last_row = weft::minimum<int32_t>(first_row + 128, queries) - 1;
             const int32_t first_turn = weft::bound_of_columns(int32_t(first_row)) / 64;
             const int32_t turns = (weft::bound_of_columns(shift) + 63) / 64;
-            const float* const largest_saved_line = largest_saved + b_4 * largest_saved_stride_0;
-            const float* const inverse_saved_line = inverse_saved + b_4 * inverse_saved_stride_0;
+            const float* const power_saved_line = power_saved + b_4 * power_saved_stride_0;
             const float* const d_total_saved_line = d_total_saved + b_4 * d_total_saved_stride_0;
             for (int32_t turn = first_turn; turn < turns; ++turn) {
-                float largest_saved_ahead[2];
-                float inverse_saved_ahead[2];
+                float power_saved_ahead[2];
                 float d_total_saved_ahead[2];
                 #pragma unroll
                 for (int32_t k = 0; k < 2; ++k) {
                     const int64_t i_4 = weft::minimum<int64_t>(int64_t(turn) * 64 + k * 32 + n, queries - 1);
-                    largest_saved_ahead[k] = largest_saved_line[i_4];
-                    inverse_saved_ahead[k] = inverse_saved_line[i_4];
+                    power_saved_ahead[k] = power_saved_line[i_4];
                     d_total_saved_ahead[k] = d_total_saved_line[i_4];
                 }
                 scores_empty[place].wait(phase ^ 1);
                 #pragma unroll
                 for (int32_t k = 0; k < 2; ++k) {
-                    largest_saved_lines[phase * 4 + place][k * 32 + n] = largest_saved_ahead[k];
-                    inverse_saved_lines[phase * 4 + place][k * 32 + n] = inverse_saved_ahead[k];
+                    power_saved_lines[phase * 4 + place][k * 32 + n] = power_saved_ahead[k];
                     d_total_saved_lines[phase * 4 + place][k * 32 + n] = d_total_saved_ahead[k];
                 }
                 __syncwarp();
@@ -231,8 +222,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
         const int32_t turns = (weft::bound_of_columns(shift) + 63) / 64;
         float dot_9_own[32];
         float d_2_part_1_own[32];
-        uint32_t weight_6_own[4][4];
-        uint32_t weight_2_1_own[4][4];
+        uint32_t weight_5_own[4][4];
+        uint32_t weight_2_2_own[4][4];
         float d_v_part_own[1][32] = {};
         float d_k_part_own[1][32] = {};
         const int32_t near_row = weft::minimum<int32_t>(first_row + own_row, queries - 1);
@@ -254,21 +245,18 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             for (int32_t h = 0; h < 8; ++h) {
                 #pragma unroll
                 for (int32_t u = 0; u < 2; ++u) {
-                    float weight_6_own_pair[2] = {};
-                    float weight_2_1_own_pair[2] = {};
+                    float weight_5_own_pair[2] = {};
+                    float weight_2_2_own_pair[2] = {};
                     #pragma unroll
                     for (int32_t v = 0; v < 2; ++v) {
                         const bool has = !(edge && (h * 8 + v < column_start[u] || h * 8 + v >= column_stop[u]));
-                        // attention.py:63: scores[j] = dot * scale
-                        const float scores_value_4 = dot_9_own[h * 4 + u * 2 + v] * scale_float;
-                        const float exp_3 = weft::exp_flushed(scores_value_4 - largest_saved_lines[phase * 4 + place][threadIdx.x % 4 * 2 + h * 8 + v]);
-                        const float weight_6 = inverse_saved_lines[phase * 4 + place][threadIdx.x % 4 * 2 + h * 8 + v] * exp_3;
-                        const float weight_2_1 = weight_6 * (d_2_part_1_own[h * 4 + u * 2 + v] - d_total_saved_lines[phase * 4 + place][threadIdx.x % 4 * 2 + h * 8 + v]);
-                        weight_6_own_pair[v] = has ? weight_6 : 0.0f;
-                        weight_2_1_own_pair[v] = has ? weight_2_1 : 0.0f;
+                        const float weight_5 = weft::exp2_estimate(weft::fma(dot_9_own[h * 4 + u * 2 + v], scale_float * 1.442695f, -power_saved_lines[phase * 4 + place][threadIdx.x % 4 * 2 + h * 8 + v]));
+                        const float weight_2_2 = weight_5 * (d_2_part_1_own[h * 4 + u * 2 + v] - d_total_saved_lines[phase * 4 + place][threadIdx.x % 4 * 2 + h * 8 + v]);
+                        weight_5_own_pair[v] = has ? weight_5 : 0.0f;
+                        weight_2_2_own_pair[v] = has ? weight_2_2 : 0.0f;
                     }
-                    weight_6_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(weight_6_own_pair[0], weight_6_own_pair[1]);
-                    weight_2_1_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(weight_2_1_own_pair[0], weight_2_1_own_pair[1]);
+                    weight_5_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(weight_5_own_pair[0], weight_5_own_pair[1]);
+                    weight_2_2_own[h / 2][h % 2 * 2 + u] = weft::pack<weft::bfloat16>(weight_2_2_own_pair[0], weight_2_2_own_pair[1]);
                 }
             }
         };
@@ -282,11 +270,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
             }
         };
         const auto multiply_sums = [&](const int32_t place) WEFT_INLINE {
-            weft::wgmma_fence(d_v_part_own[0], d_k_part_own[0], weight_6_own, weight_2_1_own);
+            weft::wgmma_fence(d_v_part_own[0], d_k_part_own[0], weight_5_own, weight_2_2_own);
             #pragma unroll
             for (int32_t g = 0; g < 64; g += 16) {
-                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_v_part_own[0], weight_6_own[g / 16], grad_out_tile_2[place].matrix(0, g), true);
-                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_k_part_own[0], weight_2_1_own[g / 16], q_tile_2[place].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_v_part_own[0], weight_5_own[g / 16], grad_out_tile_2[place].matrix(0, g), true);
+                weft::wgmma<weft::bfloat16, weft::Major::rows>(d_k_part_own[0], weight_2_2_own[g / 16], q_tile_2[place].matrix(0, g), true);
             }
         };
         int32_t turn = first_turn;
@@ -326,8 +314,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                         begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(int32_t(j_9)) - (turn - 1) * 64, 0), 64);
                         end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(shift) - (turn - 1) * 64, 0), 64);
                     }
-                    weft::multiply_within(d_v_part_own[0], weight_6_own, grad_out_tile_2 + last, begin, end);
-                    weft::multiply_within(d_k_part_own[0], weight_2_1_own, q_tile_2 + last, begin, end);
+                    weft::multiply_within(d_v_part_own[0], weight_5_own, grad_out_tile_2 + last, begin, end);
+                    weft::multiply_within(d_k_part_own[0], weight_2_2_own, q_tile_2 + last, begin, end);
                     weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
                     multiply_scores(place);
                     weft::wgmma_commit();
@@ -357,8 +345,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                     begin[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(int32_t(j_9)) - (turn - 1) * 64, 0), 64);
                     end[u] = weft::minimum<int64_t>(weft::maximum<int64_t>(weft::bound_of_columns(shift) - (turn - 1) * 64, 0), 64);
                 }
-                weft::multiply_within(d_v_part_own[0], weight_6_own, grad_out_tile_2 + place, begin, end);
-                weft::multiply_within(d_k_part_own[0], weight_2_1_own, q_tile_2 + place, begin, end);
+                weft::multiply_within(d_v_part_own[0], weight_5_own, grad_out_tile_2 + place, begin, end);
+                weft::multiply_within(d_k_part_own[0], weight_2_2_own, q_tile_2 + place, begin, end);
                 weft::barrier_sync(3 + threadIdx.x / 128, 128);  // all have read the tiles
                 weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             }
@@ -368,6 +356,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) causal_adjoint_4(
                 weft::wgmma_wait<0>(d_v_part_own[0], d_k_part_own[0]);
                 weft::barrier_arrive(threadIdx.x / 128 == 1 ? 1 : 2 + threadIdx.x / 128, 256);
             }
+            __syncwarp();  // all of a warp have read the lines
             scores_empty[place].arrive_if(threadIdx.x % 32 == 0);
             if (++place == 4) place = 0, phase ^= 1;
         }

@@ -6,10 +6,11 @@
 // float16 two, one of float32 three, always exactly. Of float32 products of parts, those below float32's rounding are left out.
 #pragma once
 #include "weft/matrix_tile.cuh"
+#include "weft/parts.cuh"
 
 namespace weft {
 
-constexpr int chunk_points = 64, exact_parts = 3;
+constexpr int chunk_points = 64;
 #if __CUDA_ARCH__ >= 900
 constexpr bool by_warpgroups = true;
 #else
@@ -146,17 +147,6 @@ template <int rows, int width, int parts> struct PartsTile {
 private:
     WEFT_FUNCTION const Across& across(int p, int lane) const { return reinterpret_cast<const Across&>(part[p][lane / 64]); }
 };
-
-// Call back with the parts of two factors whose products are not below float32's rounding, the smallest products first.
-template <int lefts, int rights, typename F> WEFT_FUNCTION void each_product(const F& use) {
-#pragma unroll
-    for (int sum = lefts + rights - 2 < exact_parts - 1 ? lefts + rights - 2 : exact_parts - 1; sum >= 0; --sum) {
-#pragma unroll
-        for (int p = 0; p < lefts; ++p) {
-            if (sum - p >= 0 && sum - p < rights) use(p, sum - p);
-        }
-    }
-}
 
 // sums += a b for 16 rows and twice 8 columns.
 template <int lefts, int rights>

@@ -124,4 +124,32 @@ WEFT_FUNCTION void exchange_pairs(Run<boolean, 8>& first, Run<boolean, 8>& secon
     }
 }
 
+// Which of eight bytes are not 0, a bit each.
+WEFT_FUNCTION uint32_t marks(const Run<boolean, 8>& run) {
+    uint32_t found = 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const uint32_t high = ((run.four[i] & 0x7f7f7f7fu) + 0x7f7f7f7fu | run.four[i]) & 0x80808080u;
+        found |= (high * 0x00204081u >> 28) << i * 4;
+    }
+    return found;
+}
+
+// Bytes of which memory has those of eight rows together: of the 16 rows of a warp's products, a thread has packets of the column
+// pairs 8 k + r, v of its place in its quad, r its place among the quads. From here on it has, of each pair, a bit 16 v + 8 u for
+// its rows r + 8 u.
+template <int steps, int count>
+WEFT_FUNCTION void exchange_columns(const Run<boolean, 8> (&packets)[steps][2][2], uint32_t (&pairs)[count]) {
+    uint32_t own[steps];
+#pragma unroll
+    for (int k = 0; k < steps; ++k) {
+        own[k] = 0;
+#pragma unroll
+        for (int v = 0; v < 2; ++v) own[k] |= (marks(packets[k][v][0]) | marks(packets[k][v][1]) << 8) << v * 16;
+    }
+    const int quad = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int h = 0; h < count; ++h) pairs[h] = __shfl_sync(0xffffffffu, own[h / 8], h % 8 * 4 + threadIdx.x % 4) >> quad;
+}
+
 }  // namespace weft
