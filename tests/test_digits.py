@@ -15,6 +15,7 @@ from tests.test_segments import same
 from weft.compiler.analysis import lower_nest
 from weft.loops.adjoint import adjoint
 from weft.loops.analyze import schedule
+from weft.loops.ir import Op, free_names, statement_exprs, walk, walk_expr
 
 R = torch.randn
 
@@ -81,6 +82,22 @@ def interleaved(x, n: int):
     return y
 
 
+@weft.kernel
+def upsampled(x, w, up: int):
+    """Zeros between samples and a filter: of the filter's places one digit is a loop, the other one of the time."""
+    rows, n = x.shape
+    taps = w.shape[0]
+    y = torch.empty(rows, n * up)
+    for r in range(rows):
+        for t in range(n * up):
+            s = 0.0
+            for k in range(taps // up):
+                if t // up - k >= 0:
+                    s += x[r, t // up - k] * w[k * up + t % up]
+            y[r, t] = s
+    return y
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "pixel shuffle": (shuffled_up, (R(9, 2, 3), 2)),
     "windows": (windows, (R(5, 7), 2)),
@@ -90,6 +107,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "fewer than a cycle": (cycled, (R(5), 3, 5)),
     "cycled from the end": (cycled, (R(5), 9, -3)),
     "no cycle": (cycled, (R(5), 0, 0)),
+    "upsampled": (upsampled, (R(2, 7), R(6), 2)),
+    "upsampled, less of a filter": (upsampled, (R(2, 4), R(8), 3)),
     "interleaved": (interleaved, (R(8), 13)),
 }
 
@@ -112,6 +131,16 @@ def test_an_element_gathers_what_it_gets(name: str) -> None:
     kernel, args = CASES[name]
     found = schedule(adjoint(function_of(kernel, args), ("x",)))
     assert all(lower_nest(found, nest).joins is None for nest in found.nests if not nest.rare)
+
+
+def test_digits_by_one_divisor_are_told_wherever_a_program_has_them() -> None:
+    """The subscript has remainders alone; quotients by the same are digits, too, and no division is left of the time."""
+    found = schedule(adjoint(function_of(*CASES["upsampled"]), ("x", "w")))
+    for nest in (nest for nest in found.nests if not nest.rare):
+        assert lower_nest(found, nest).joins is None
+        sums = {loop.var for loop in nest.loops()} - {axis.var for axis in nest.axes}
+        exprs = (e for s in walk(nest.body) for x in statement_exprs(s) for e in walk_expr(x) if isinstance(e, Op))
+        assert not any(free_names(e) & sums for e in exprs if e.name in ("floordiv", "mod"))
 
 
 @weft.kernel

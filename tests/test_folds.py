@@ -53,6 +53,45 @@ def plans(kernel: Any, *args: Any) -> list[FoldPlan]:
     return [x.variant.plan for x in launches(kernel, *args) if isinstance(x.variant.plan, FoldPlan)]
 
 
+@weft.kernel
+def filter_gradient(x, g, bias):
+    """Of a filter of images, one for each channel: rows that read the same, or neighbours."""
+    images, channels, height, width = x.shape
+    size = 5
+    y = torch.empty(channels, size, size)
+    for c in range(channels):
+        for a in range(size):
+            for b in range(size):
+                s = 0.0
+                for n in range(images):
+                    for i in range(height - 4):
+                        for j in range(width - 4):
+                            if g[n, c, i, j] > bias[b]:
+                                s += g[n, c, i, j] * x[n, c, i + a, j + b]
+                y[c, a, b] = s + bias[a]
+    return y
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("most", [3, 8])
+def test_threads_have_several_rows_that_have_most_in_common(most: int, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five rows by threes: the last of a group is another group's, and stored once."""
+    monkeypatch.setattr(fold, "MOST_SEVERAL", most)
+    monkeypatch.setattr(fold, "MANY_POINTS", 16)
+    monkeypatch.setattr(fold, "POINTS_OF_A_PART", 16 if shared else 1 << 20)
+    channels = 3 if shared else 60
+    args = torch.randn(2, channels, 7, 40), torch.randn(2, channels, 3, 36), torch.randn(5)
+    plan, *_ = plans(filter_gradient, *args)
+    assert 1 < plan.several <= most and plan.shared == shared
+    report = filter_gradient.check(*args)
+    assert not report.findings and report.ok, str(report)
+
+
+def test_blocks_that_share_few_lines_have_them_side_by_side() -> None:
+    plan, *_ = plans(filter_gradient, "float32[1,2,24,4000]", "float32[1,2,20,3996]", "float32[5]")
+    assert plan.shared and plan.across == ((256,),)
+
+
 def test_rows_of_as_many_points_as_a_number_says_are_read_in_packets() -> None:
     @weft.kernel
     def norm(x):

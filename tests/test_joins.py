@@ -203,14 +203,16 @@ def test_extrema_of_floats_are_the_same_bits_in_any_order(values: list[float], f
 
 
 @examples(4)
-@given(st.lists(st.integers(0, 4), min_size=40, max_size=50), st.sampled_from([1, 3]))
-def test_floats_are_summed_in_one_order(places: list[int], wide: int) -> None:
+@given(st.lists(st.integers(0, 4), min_size=40, max_size=50), st.sampled_from([1, 3]), st.booleans())
+def test_floats_are_summed_in_one_order(places: list[int], wide: int, abreast: bool) -> None:
     """Few elements, so that sums go through many threads; whatever these do, the bits are the same."""
     dtype = torch.float64 if wide == 1 else torch.float32
     x = drawn(len(places) * wide, dtype=dtype).view(-1, wide) * 10.0 ** (torch.arange(len(places)) % 7)[:, None].to(dtype)
     y, index = drawn(5 * wide, dtype=dtype).view(5, wide), torch.tensor(places, dtype=torch.int64)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(join, "CHUNK", 4)
+        patched.setattr(join, "RUNS_ABREAST", 1)
+        patched.setattr(join, "LANES_BESIDE", 4 if abreast else 1)
         made = [
             simulate_call(rows_added.program, [y.clone(), index, x], "sm_90a", seed, "call").arrays["y"] for seed in (1, 2)
         ]
@@ -222,12 +224,13 @@ def test_floats_are_summed_in_one_order(places: list[int], wide: int) -> None:
 
 
 def test_rounds_are_as_many_as_threads_leave_sums_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join, "CHUNK", 4)
-    for index in (whole(30, 500), torch.zeros(500, dtype=torch.int64), torch.arange(500) // 5):
-        args = drawn(500), index, drawn(500)
+    """A warp leaves two sums of its points to others at the most, in a round after."""
+    monkeypatch.setattr(join, "RUNS_ABREAST", 1)
+    for index in (whole(30, 1500), torch.zeros(1500, dtype=torch.int64), torch.arange(1500) // 5):
+        args = drawn(500), index, drawn(1500)
         report = CASES["added"][0].check(*args, seeds=2)
         assert not report.findings and report.ok, str(report)
-    assert [s.kind for s in join.join_steps(plan_of(CASES["added"][0], *args))].count("sum") == 8
+    assert [s.kind for s in join.join_steps(plan_of(CASES["added"][0], *args))].count("sum") == 3
 
 
 def test_many_blocks_that_sort_have_their_counts_added_up_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,11 +254,34 @@ def test_threads_sort_as_few_points_as_leave_few_blocks(rounds: int, monkeypatch
 
 
 def test_few_points_have_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of neighbours in the order of keys a thread has as few as take no more rounds."""
+    """Of neighbours in the order of keys a warp, or a thread of those side by side, has as few as take no more rounds."""
     monkeypatch.setattr(join, "BIN_WARPS", ())
-    for n, chunks in ((1000, (32, 64)), (16384, (16, 64, 64)), (100000, (8, 64, 64, 64))):
+    for n, chunks in ((1000, (32, 256)), (30000, (256, 256)), (100000, (32, 256, 256)), (1 << 24, (256, 256, 256, 256))):
         (plan,) = plan_of(CASES["added"][0], "float32[1000]", f"int64[{n}]", f"float32[{n}]").groups
-        assert plan.chunks == chunks
+        assert (plan.chunks, plan.abreast) == (chunks, 1)
+    for n, chunks in ((1000, (32, 64)), (16384, (16, 64, 64))):
+        (plan,) = plan_of(rows_added, "float32[1000,32]", f"int64[{n}]", f"float32[{n},32]").groups
+        assert (plan.chunks, plan.abreast) == (chunks, 0)
+
+
+@weft.kernel
+def planes_added(x, index, y):
+    for c in range(x.shape[0]):
+        for i in range(x.shape[1]):
+            if index[i] >= 0:
+                y[c, index[i]] += x[c, i] * index[i]
+
+
+@pytest.mark.parametrize("channels", [1, 2, 5, 11])
+def test_planes_are_added_some_at_once(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join, "BIN_WARPS", ())
+    monkeypatch.setattr(join, "RUNS_ABREAST", 2)
+    index = torch.cat([whole(40, 70, low=-9), torch.full((90,), 3), torch.arange(40)])
+    args = drawn(channels, 200), index, drawn(channels, 40)
+    (plan,) = plan_of(planes_added, *args).groups
+    assert plan.abreast == min(4, 1 << channels.bit_length() - 1)
+    report = planes_added.check(*args)
+    assert not report.findings and report.ok, str(report)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -32,7 +32,7 @@ class BinsBody(SortBody):
         assert isinstance(self.plan, BinsPlan)
         line, plan, (type_, algebra) = self.writer.line, self.plan, self.types
         points = [self.axes[a] for a in self.group.points]
-        counts = {a.name: self.span(a, f"{a.name}_count") for a in points}
+        counts = self.spans(points)
         line("// each warp has elements of its own, to which it joins a run of points in their order")
         line(f"__shared__ {type_} bins[{plan.warps}][{plan.elements}];")
         line(f"{type_}* const own = bins[threadIdx.x / {WARP}];")
@@ -71,7 +71,7 @@ class BinsBody(SortBody):
             line("int32_t key = -1;")
             line(f"value[v] = {algebra}::identity();")
             with self.writer.block(f"if (place < {last})"):
-                self.places([self.axes[a] for a in self.group.points], "place", counts)
+                self.places([self.axes[a] for a in self.group.points], "uint32_t(place)", counts)
                 exprs = [w.index[k] for k in self.group.keys] + ([w.guard] if w.guard is not None else [])
                 self.statements(tuple(map(self.let, self.needed([*exprs, w.value]))))
                 self.writer.cite(w.location)

@@ -179,6 +179,7 @@ class Entry(ValueBody):
         self.row = ""  # the row's place among all, "" where there is one
         self.rows_name = ""  # how many rows there are, where neighbouring threads have rows of their own and blocks share them
         self.first = ""  # the first of the neighbouring rows that a thread has, "" where it has one
+        self.others = ""  # how many of these other blocks have, too
 
     # ---------------------------------------------------------------- the kernel
 
@@ -221,7 +222,7 @@ class Entry(ValueBody):
 
     def stages(self) -> None:
         """What is done for a row."""
-        self.hoist(self.everything(), list(self.plan.rows))
+        self.hoist(self.everything(), list(self.plan.rows[:-1] if self.plan.several > 1 else self.plan.rows))
         for k in self.step.stages:
             for sweep, across in zip(self.sweeps.stages[k], self.plan.across[k], strict=True):
                 self.sweep(sweep, across)
@@ -271,6 +272,9 @@ class Entry(ValueBody):
             return
         if not axes:
             return
+        if plan.several > 1:
+            self.several_rows(axes, counts)
+            return
         team = f" * {plan.teams} + threadIdx.y" if plan.teams > 1 else ""
         named = len(axes) == 1 and axes[0].start == ZERO
         self.row = self.declare(axes[0].name) if named else self.fresh.fresh("row")
@@ -279,6 +283,25 @@ class Entry(ValueBody):
             line(f"if ({self.row} >= {' * '.join(counts[a.name] for a in axes)}) return;")
         if not named:
             self.narrowly(axes, self.row, counts)
+
+    def several_rows(self, axes: list[Axis], counts: dict[str, str]) -> None:
+        """The first of the rows that the threads of one have at once; where fewer are left, some of those before go along."""
+        line, (*others, last) = self.writer.line, axes
+        count, groups = counts[last.name], self.fresh.fresh(f"{last.name}_groups")
+        line(f"// {self.plan.several} neighbours along {last.name} at once")
+        line(f"const int64_t {groups} = ({count} + {self.plan.several - 1}) / {self.plan.several};")
+        self.narrowly(others, f"int64_t(blockIdx.x / {self.counted(groups)})", counts)
+        wanted, place, self.others = (self.fresh.fresh(f"{last.name}_{how}") for how in ("wanted", "place", "others"))
+        line(f"const int64_t {wanted} = int64_t(blockIdx.x % {self.counted(groups)}) * {self.plan.several};")
+        line(f"const int64_t {place} = weft::minimum<int64_t>({wanted}, {count} - {self.plan.several});")
+        line(f"const int32_t {self.others} = int32_t({wanted} - {place});")
+        self.first = place
+        if last.start != ZERO:
+            self.first = self.fresh.fresh(f"{last.name}_first")
+            line(f"const int64_t {self.first} = {self.printer.index(last.start, SUM)} + {place};")
+        self.row = self.fresh.fresh("row")
+        if self.step.shared or self.plan.shared:
+            line(f"const int64_t {self.row} = int64_t(blockIdx.x / {self.counted(groups)}) * {count} + {place};")
 
     def narrowly(self, axes: Sequence[Axis], place: str, counts: dict[str, str]) -> None:
         """The coordinates of a row, or of a point of one, as its place among all tells them."""
@@ -339,7 +362,12 @@ class Entry(ValueBody):
 
     def of_each_row(self, value: Read | Map | Fold) -> bool:
         """Whether a value is another one in each of the neighbouring rows that a thread has."""
-        return bool(self.first) and self.plan.lane in value.axes
+        return bool(self.first) and self.plan.rows[-1] in value.axes
+
+    @property
+    def many(self) -> int:
+        """How many rows a thread has at once."""
+        return self.plan.several if self.plan.several > 1 else self.plan.vector
 
     @contextmanager
     def each_row(self, wanted: Iterable[Read | Map | Fold] = ()) -> Iterator[None]:
@@ -347,10 +375,10 @@ class Entry(ValueBody):
         if not self.first:
             yield
             return
-        rows, lane = set(self.sweeps.rows), self.plan.lane
+        rows = set(self.sweeps.rows)
         self.writer.line("#pragma unroll")
-        with self.writer.block(f"for (int32_t v = 0; v < {self.plan.vector}; ++v)"):
-            name, mark = self.declare(lane), self.writer.mark()
+        with self.writer.block(f"for (int32_t v = 0; v < {self.many}; ++v)"):
+            name, mark = self.declare(self.plan.rows[-1]), self.writer.mark()
             own = [v for v in wanted if self.of_each_row(v) and set(v.axes) <= rows]
             self.statements(tuple(self.let(v) for v in own if not isinstance(v, Fold)))
             yield
@@ -366,7 +394,7 @@ class Entry(ValueBody):
         if not self.first:
             self.writer.line(f"{type_} {name}{f' = {value}' if value else ''};")
             return
-        self.writer.line(f"{type_} {name}[{self.plan.vector}];")
+        self.writer.line(f"{type_} {name}[{self.many}];")
         if value:
             with self.each_row():
                 self.writer.line(f"{name}[v] = {value};")
@@ -472,11 +500,12 @@ class Entry(ValueBody):
         """The points of a sweep, shared by the threads of a row."""
         lane = None if self.plan.beside else self.axes[lane_of(self.plan.lane, work.sweep)]
         lines = [a for a in axes if a is not lane]
-        if not lines:
-            assert lane is not None
-            self.along(lane, work, self.plan.threads, "threadIdx.x", self.step.shared)
-        else:
-            self.over_lines(lines, lane, work, across)
+        with self.spelled(self.kept_of_rows(work) if lane is not None else {}):
+            if not lines:
+                assert lane is not None
+                self.along(lane, work, self.plan.threads, "threadIdx.x", self.step.shared)
+            else:
+                self.over_lines(lines, lane, work, across)
 
     def over_lines(self, lines: list[Axis], lane: Axis | None, work: Work, across: int) -> None:
         """The points of all axes but the lane's, shared by threads one below the other, in one loop."""
@@ -505,8 +534,9 @@ class Entry(ValueBody):
             if len(lines) > 1 or lines[0].start != ZERO:
                 self.narrowly(lines, line, counts)
             of_line = {*self.sweeps.rows, *(a.name for a in lines)}
-            self.statements(tuple(self.let(v) for v in work.values if set(v.axes) <= of_line))
-            rest = replace(work, values=tuple(v for v in work.values if not set(v.axes) <= of_line))
+            early = [v for v in work.values if set(v.axes) <= of_line and not self.of_each_row(v)]
+            self.statements(tuple(map(self.let, early)))
+            rest = replace(work, values=tuple(v for v in work.values if v not in early))
             x = "threadIdx.x" if across == self.plan.threads else f"threadIdx.x % {across}"
             self.along(lane, rest, across, x, False)
 
@@ -518,7 +548,7 @@ class Entry(ValueBody):
         names = {n for e in exprs for n in free_names(e)}
         kept = {v: self.fresh.fresh(f"{v.name}_rows") for v in rows if not isinstance(v, Fold) and v.name in names}
         for v, tile in kept.items():
-            self.writer.line(f"{register_type(v.type)} {tile}[{self.plan.vector}];")
+            self.writer.line(f"{register_type(v.type)} {tile}[{self.many}];")
         if kept:
             with self.each_row(rows):
                 for v, tile in kept.items():
@@ -576,7 +606,7 @@ class Entry(ValueBody):
                         self.point(work)
             return
         if vector == 1:
-            self.writer.line(f"#pragma unroll {_UNROLL}")
+            self.writer.line(f"#pragma unroll {max(1, _UNROLL // self.plan.several)}")
         with self.writer.block(f"for (int64_t {name} = {first}; {name} < {stop}; {name} += {step})"):
             if work.sweep.repairs:
                 self.relative_points(work, Turn(name, "", 1))
@@ -715,19 +745,30 @@ class Entry(ValueBody):
 
     def point(self, work: Work, stores: Mapping[Write, str] = MappingProxyType({})) -> None:
         """What is done at a point. stores: the runs that take what is written, where that is stored in packets."""
+        if self.plan.several > 1:
+            own = [v for v in work.values if self.of_each_row(v)]
+            self.compute(v for v in work.values if v not in own)
+            with self.each_row():
+                self.compute(own)
+                self.folded(work)
+            return
         self.compute(work.values)
-        for f in work.sweep.folds:
-            self.writer.cite(f.location)
-            own = self.own(work.owns[f.results[0]])
-            fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
-            taken = fused or self.taken(f, own)
-            self.writer.line(f"{own} = {taken};")
+        self.folded(work)
         for w in work.sweep.writes:
             if w in stores:
                 self.writer.cite(w.location)
                 self.writer.line(f"{stores[w]}[v] = {self.printer.value(w.value)};")
             else:
                 self.write(w)
+
+    def folded(self, work: Work) -> None:
+        """What a point folds."""
+        for f in work.sweep.folds:
+            self.writer.cite(f.location)
+            own = self.own(work.owns[f.results[0]])
+            fused = self.printer.accumulated(own, f.parts[0]) if f.algebra == "sum" else None
+            taken = fused or self.taken(f, own)
+            self.writer.line(f"{own} = {taken};")
 
     # ---------------------------------------------------------------- sums relative to extrema
 
@@ -845,13 +886,13 @@ class Entry(ValueBody):
         threads, algebra = self.plan.threads, self.algebra(fold)
         scratch = self.fresh.fresh(f"{fold.names[0]}_scratch")
         if not self.plan.beside and threads <= 32:
-            return f"weft::reduce<{algebra}, {threads}>({own}, nullptr)"
+            return f"weft::reduce<{algebra}, {threads}>({self.own(own)}, nullptr)"
         side = self.plan.across[0][0] if self.plan.beside else 1
         places = side * (BLOCK // max(side, 32)) if self.plan.beside else threads // 32
-        each = f"[{self.plan.vector}]" if self.first else ""
+        each = f"[{self.many}]" if self.first else ""
         self.writer.line(f"__shared__ {self.value_type(fold)} {scratch}{each}[{places}];")
         if not self.plan.beside:
-            return f"weft::reduce<{algebra}, {threads}>({own}, {scratch})"
+            return f"weft::reduce<{algebra}, {threads}>({self.own(own)}, {self.own(scratch)})"
         return f"weft::reduce_down<{algebra}, {side}, {threads}>({self.own(own)}, {self.own(scratch)})"
 
     def keep(self, fold: Fold, own: str) -> str:
@@ -866,12 +907,13 @@ class Entry(ValueBody):
                 place = f"part * {self.rows_name} + {self.row}{' + v' if self.first else ''}"
                 self.writer.line(f"if ({first}) {kept}[{place}] = {name};")
             else:
-                self.writer.line(f"if (threadIdx.x == 0) {kept}[{self.place('part')}] = {name};")
+                own = f" && v >= {self.others}" if self.others else ""
+                self.writer.line(f"if (threadIdx.x == 0{own}) {kept}[{self.place('part')}] = {name};")
         return name
 
     def place(self, part: str) -> str:
         """Where a part of this row is kept: the parts of a row lie side by side."""
-        return f"{self.row} * parts + {part}" if self.row else part
+        return f"{f'({self.row} + v)' if self.first else self.row} * parts + {part}" if self.row else part
 
     def gathered(self, folds: Sequence[Fold]) -> None:
         """The results of folds whose parts another launch has stored: of several, all are on their way together."""
@@ -906,7 +948,7 @@ class Entry(ValueBody):
         """A part of a fold, as text; of neighbouring rows whose parts the nest before has left in packets, one packet."""
         kept = self.partials[fold.results[0]]
         if not (self.plan.left and self.first):
-            return f"{kept}[{place}{' + v' if self.first else ''}]"
+            return f"{kept}[{place}{' + v' if self.first and self.plan.beside else ''}]"
         tile, vector = self.fresh.fresh(f"{fold.names[0]}_run"), self.plan.vector
         self.writer.line(f"{register_type(fold.types[0])} {tile}[{vector}];")
         width = min(vector, PACKET_BYTES // fold.types[0].size)
@@ -928,6 +970,8 @@ class Entry(ValueBody):
         else:
             conditions.append(f"{self.thread} == 0")
         with self.writer.block(f"if ({' && '.join(conditions)})"), self.each_row(wanted):
+            if self.others:
+                self.writer.line(f"if (v < {self.others}) continue;")
             for w in self.sweeps.last:
                 self.write(w)
 

@@ -13,6 +13,7 @@ from weft.emit.latest import emit_store
 from weft.emit.names import Names
 from weft.emit.rows_of_joins import RowsBody
 from weft.emit.sorts import SortBody
+from weft.emit.sums_abreast import AbreastBody
 from weft.emit.text import Writer
 from weft.emit.thread_body import parameters
 from weft.emit.values import ValueBody, deciding
@@ -76,7 +77,8 @@ def emit(function: Function, nest: Nest, joins: Joins, plan: JoinPlan, facts: Fa
         elif isinstance(how, BinsPlan):
             BinsBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan), dependence)
         else:
-            SortBody.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan), dependence)
+            body = AbreastBody if isinstance(how, SortPlan) and how.abreast else SortBody
+            body.begun(function, own, facts, writer, joins, group, how).emit(entry, step, memory_of(step, plan), dependence)
     return writer.text()
 
 

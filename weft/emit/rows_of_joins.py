@@ -29,7 +29,7 @@ class RowsBody(BinsBody):
         rows, points, lanes = (
             [self.axes[a] for a in axes] for axes in (self.group.rows, self.group.points, self.plan.lanes)
         )
-        counts = {a.name: self.span(a, f"{a.name}_count") for a in (*rows, *points, *lanes)}
+        counts = {a.name: self.span(a, f"{a.name}_count") for a in (*rows, *lanes)} | self.spans(points)
         if lanes:
             self.writer.line(f"const int64_t lanes = {_product(counts[a.name] for a in lanes)};")
         self.writer.line(f"const int64_t count = {_product([counts[a.name] for a in rows] + ['lanes'] * bool(lanes))};")

@@ -4,6 +4,7 @@ order, or the last of each is found.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -50,6 +51,7 @@ class SortBody(ValueBody):
     ) -> Self:
         taken = {"outside", "place", "places", "key", "next", "at", "sum", "first", "last", "before", "after", "chunk", "lane"}
         taken |= {"lanes", "point", "count", "join", "start", "v", "value", "old", "held", "element", "digits", "tile"}
+        taken |= {"warp", "chunks", "lane_first", "open", "carried", "carried_key", "here", "ends", "same"}
         taken |= {"tile_end", "bins", "own", "keys", "turns", "run", "strand", "strands", "total", "row"}
         varies = deciding(joins.axes, joins.values)
         large = varies | {s.name for s in function.scalars}
@@ -114,10 +116,15 @@ class SortBody(ValueBody):
         shape = self.function.array(self.group.write.array).shape
         return " * ".join(self.printer.value(shape[k], PRODUCT) for k in self.group.keys) or "1"
 
-    def point(self, place: str) -> None:
-        """The coordinates of a point, by its place in the order of the loops."""
-        axes = [self.axes[a] for a in self.group.points]
-        self.places(axes, place, {a.name: self.span(a, f"{a.name}_count") for a in axes})
+    def spans(self, axes: Sequence[Axis]) -> dict[str, str]:
+        """How many points axes have, in 32 bits: all points are fewer than 2^31, or none."""
+        found = {}
+        for a in axes:
+            span = self.span(a, f"{a.name}_span")
+            found[a.name] = span if span.isdigit() else self.fresh.fresh(f"{a.name}_count")
+            if not span.isdigit():
+                self.writer.line(f"const uint32_t {found[a.name]} = {span};")
+        return found
 
     # ---------------------------------------------------------------- keys
 
@@ -136,9 +143,9 @@ class SortBody(ValueBody):
             line(f"const int64_t tile_end = weft::minimum<int64_t>(tile + {BLOCK * self.plan.rounds}, count);")
             line(f"#pragma unroll {_KEYS_TOGETHER}")
         axes = [self.axes[a] for a in self.group.points]
-        counts = {a.name: self.span(a, f"{a.name}_count") for a in axes}
+        counts = self.spans(axes)
         with self.writer.block(f"for (int64_t place = {first}; place < {stop}; place += {step})"):
-            self.places(axes, "place", counts)
+            self.places(axes, "uint32_t(place)", counts)
             exprs = [w.index[k] for k in self.group.keys] + ([w.guard] if w.guard is not None else [])
             self.statements(tuple(map(self.let, self.needed(exprs))))
             self.writer.cite(w.location)
@@ -191,7 +198,7 @@ class SortBody(ValueBody):
         line(f"// a thread has {neighbours} neighbours in the order of keys{', of a lane' if lanes else ''}")
         counts = {a.name: self.span(a, f"{a.name}_count") for a in lanes}
         points = [self.axes[a] for a in self.group.points] if level == 0 else []
-        counts |= {a.name: self.span(a, f"{a.name}_count") for a in points}
+        counts |= self.spans(points)
         line(f"const int64_t place = int64_t(blockIdx.x) * {BLOCK} + threadIdx.x;")
         chunk = "place"
         if lanes:
@@ -259,22 +266,25 @@ class SortBody(ValueBody):
     def value(self, points: list[Axis], sources: str, counts: dict[str, str]) -> None:
         """What a point joins."""
         w = self.group.write
-        if len(points) == 1:
-            self.places(points, f"{sources}[at]", counts)
-        else:
-            self.writer.line(f"const int64_t point = {sources}[at];")
-            self.places(points, "point", counts)
+        self.place(points, sources, counts)
         self.statements(tuple(map(self.let, self.needed([w.value]))))
         self.writer.cite(w.location)
         self.writer.line(f"value[v] = {self.printer.value(w.value)};")
 
+    def place(self, points: list[Axis], sources: str, counts: dict[str, str]) -> None:
+        """The coordinates of the point that comes next in the order of keys."""
+        if len(points) == 1:
+            self.places(points, f"{sources}[at]", counts)
+        else:
+            self.writer.line(f"const uint32_t point = {sources}[at];")
+            self.places(points, "point", counts)
+
     def decoded(self) -> tuple[Expr, ...]:
         """The subscripts of the element of a key and a lane."""
         shape, index = self.function.array(self.group.write.array).shape, list(self.group.write.index)
-        rest = "key"
+        rest = "uint32_t(key)"
         for n, k in enumerate(reversed(self.group.keys)):
-            extent = self.printer.value(shape[k], PRODUCT + 1)
-            only = n == len(self.group.keys) - 1
-            index[k] = self.raw("int64_t(key)" if rest == "key" and only else f"({rest})" if only else f"({rest} % {extent})")
+            extent = f"uint32_t({self.printer.value(shape[k])})"
+            index[k] = self.raw(f"int64_t({rest})" if n == len(self.group.keys) - 1 else f"int64_t({rest} % {extent})")
             rest = f"{rest} / {extent}"
         return tuple(index)

@@ -451,7 +451,7 @@ _SORTING = {
     "count": "sorted by element, digit {1} of {2}: how many have it",
     "place": "sorted by element, digit {1} of {2}: where those begin that have it",
     "move": "sorted by element, digit {1} of {2}: all in their place",
-    "sum": "joined, {3} neighbours a thread: round {1}",
+    "sum": "joined, {3} neighbours a {4}: round {1}",
     "last": "the last of each element is found in the order of elements",
     "store": "the last of each element is stored",
 }
@@ -488,7 +488,8 @@ def _joining(launch: Launch, plan: JoinPlan) -> list[str]:
         return [f"values are joined to {arrays} in the order of points, by {whose}, in shared memory first"]
     if isinstance(group, SortPlan):
         neighbours = group.chunks[step.number] if step.kind == "sum" else 0
-        return [_SORTING[step.kind].format(arrays, step.number + 1, group.digits, neighbours)]
+        whose = "warp" if group.abreast else "thread"
+        return [_SORTING[step.kind].format(arrays, step.number + 1, group.digits, neighbours, whose)]
     held = [renamed(f"{o.array} first in shared memory{f', {o.copies} copies a block' if o.copies > 1 else ''}", shown)
             for o in group.own]  # fmt: skip
     how = f"values are joined to {arrays} by atomics, in any order: the same bits in each"

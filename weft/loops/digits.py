@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from weft.loops.affine import affine
@@ -53,7 +53,7 @@ class Product:
 @dataclass(frozen=True)
 class Digits:
     """A loop variable told by digits. loops: over each of them, the outermost first. value: the variable. named: what
-    subscripts make of it, of digits. inside: whether it is an iteration, where digits reach more. divisors: what is to be
+    programs make of it, of digits. inside: whether it is an iteration, where digits reach more. divisors: what is to be
     above 0.
     """
 
@@ -182,9 +182,14 @@ def _of_slices(loop: For, slices: Mapping[Expr, _Slice]) -> Digits | None:
     value = total(Product(1), None)
     own = [For(n.name, ZERO, s, 1, (), (), location=loop.location) for n, s in zip(names, stops, strict=True)]
     inside = Op("lt", (value, loop.stop), BOOL) if last is None else None
-    named = tuple((e, total(s.low, s.high)) for e, s in slices.items())
+    named = {e: total(s.low, s.high) for e, s in slices.items()}
+    for e in slices:
+        match e:  # quotients and remainders by the same are digits where no subscript has them, too
+            case Op(name="floordiv" | "mod", args=(Ref(), divisor)) if (by := Product.of(divisor)) is not None:
+                named[replace(e, name="floordiv")] = total(by, None)
+                named[replace(e, name="mod")] = total(Product(1), by)
     divisors = tuple(s.expr() for s in steps if s is not None)
-    return Digits(loop.var, tuple(reversed(own)), value, named, inside, divisors)
+    return Digits(loop.var, tuple(reversed(own)), value, tuple(named.items()), inside, divisors)
 
 
 @dataclass(frozen=True)

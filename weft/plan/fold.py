@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from weft.graph.beside import Columns
 from weft.graph.sweeps import Sweep, Sweeps
-from weft.graph.tile import Axis, Fold, Read, Write, names_of
+from weft.graph.tile import Axis, Fold, Read, Write, names_of, uses
 from weft.loops.algebra.table import ALGEBRAS
 from weft.loops.ir import ZERO as ZERO
 from weft.loops.ir import Const, Expr, Function, Load, Op, Ref, free_names, walk_expr
@@ -23,6 +23,7 @@ from weft.plan.leaning import PLANNED, Leaning, shifted
 from weft.plan.machine import Machine
 from weft.plan.merged import Pairs, merged, pairs_in_memory
 from weft.plan.neighbours import neighbours
+from weft.plan.several import Work, work_of
 
 if TYPE_CHECKING:
     from weft.layout import Layout
@@ -72,6 +73,9 @@ QUARTERS = 128
 # Of what combines parts of columns: the most threads side by side and the fewest, which read a sector, and columns of each.
 PARTS_SIDE, PARTS_SECTOR, PARTS_VECTOR = 8, 2, 4
 _MOST_PARTS = (1 << 16) - 1
+# Rows that threads have at once, the most of them, and what points cost then, at the most, of what they do row by row.
+# Instructions, about, of a line of points for each of them, and as many as what is read from L2 takes as long as.
+MOST_SEVERAL, SEVERAL_GAIN, LINE_OF_POINTS, APART = 8, 0.7, 40, 16
 NARROW = 1 << 31  # rows, and points of a row, up to which they are counted in 32 bits
 WARP = 32
 
@@ -94,6 +98,8 @@ class FoldPlan:
     have blocks for more. longer: rows for which data decide that they have more points than so many are left to a launch after,
     in which each has all threads of a block, that looks at `looked` rows; 0: there are no such. alike: they also hold, from the
     beginning, what is the same row for all. narrow: rows of several axes, and their points, are counted in 32 bits.
+    several: threads have so many neighbouring rows along the last axis of the rows at once, and do what these have in common
+    once a point.
     """
 
     rows: tuple[str, ...]
@@ -118,6 +124,7 @@ class FoldPlan:
     looked: int = BLOCK
     alike: bool = False
     narrow: bool = False
+    several: int = 1
 
     def arranged(self, sweeps: Sweeps) -> Sweeps:
         """The sweeps as this plan goes through them."""
@@ -148,9 +155,15 @@ class FoldPlan:
         """How many blocks have so many rows, each block its own."""
         rows = math.prod(extents[a] for a in self.rows)
         if not self.beside:
-            return -(-rows // self.teams) * self.cluster
+            return -(-_groups(rows, self, extents) // self.teams) * self.cluster
         lane = extents[self.lane]
         return -(-lane // (self.across[0][0] * self.vector)) * (rows // max(1, lane))
+
+
+def _groups(rows: int, plan: FoldPlan, extents: Mapping[str, int]) -> int:
+    """How many groups of rows there are, each of which has threads of its own."""
+    last = extents[plan.rows[-1]] if plan.several > 1 else 1
+    return rows // max(1, last) * -(-last // plan.several)
 
 
 @dataclass(frozen=True)
@@ -178,10 +191,10 @@ def plan_folds(
     pairs = pairs_in_memory(function, sweeps, arrays, extents) if arrays else ()
     apart = pairs_in_memory(function, sweeps, arrays, extents, apart=True) if arrays else ()
     if apart != pairs:  # looking for what is told by one of the axes costs less than reading rows again
-        found = _plan(function, merged(sweeps, apart), facts, names, machine, leaning, apart)
+        found = _plan(function, merged(sweeps, apart), facts, names, machine, leaning, apart, arrays)
         if found is not None and found[0].chunks:
             return _counted(*found, sweeps, extents)
-    found = _plan(function, merged(sweeps, pairs), facts, names, machine, leaning, pairs)
+    found = _plan(function, merged(sweeps, pairs), facts, names, machine, leaning, pairs, arrays)
     return None if found is None else _counted(*found, sweeps, extents)
 
 
@@ -203,6 +216,7 @@ def _plan(
     machine: Machine,
     leaning: Leaning,
     pairs: Pairs,
+    arrays: Mapping[str, Geometry],
 ) -> tuple[FoldPlan, Extents] | None:
     """The plan of sweeps over axes that count these pairs as one."""
     extents = extents_of(sweeps.axes, names)
@@ -231,7 +245,7 @@ def _plan(
         return None
     if rows >= MANY_ROWS and any(len({*ragged} & {*s.over}) > 1 for stage in sweeps.stages for s in stage):
         return None  # a thread for each: it finds how far several of them go at once
-    wide = 1  # neighbouring rows of a block
+    wide, several = 1, 1  # neighbouring rows of a block, or of the threads of one
     if lane in sweeps.rows:
         if rows >= MANY_ROWS:
             return None
@@ -258,28 +272,70 @@ def _plan(
             alone = alone or (bool(ragged) and extents[order[-1]] >= WARP and _lines_of_points(sweeps, facts, lane, order[-1]))
             if rows >= MANY_ROWS and alone:
                 threads = 1  # a team would meet as often as it adds, and what rows have in common is at hand
+        if arrays and held is None and threads == BLOCK and vector == 1 and not ragged:
+            order, several = _several(sweeps, points, extents, machine)
         teams = BLOCK // threads
         sides = [
             [_side(-(-extents[lane_of(lane, s)] // vector), threads) if len(s.over) > 1 else threads for s in stage]
             for stage in sweeps.stages
         ]
         across = tuple(map(tuple, sides))
-        blocks = -(-rows // teams)
+        blocks = -(-(rows // max(1, extents[order[-1]]) * -(-extents[order[-1]] // several) if several > 1 else rows) // teams)
     parts = 1
     most = MANY_BESIDE if lane in sweeps.rows and vector > 1 else MANY_BLOCKS  # more would wait for the first to end
     # rows that no registers hold are shared where three blocks for each fit at a time
     if 0 < blocks <= (FEW_BLOCKS // held.cluster if held is not None else max(FEW_BLOCKS, most // 3)):
         parts = max(1, min(most // blocks, points * wide // POINTS_OF_A_PART, _MOST_PARTS))
         parts = leaning.shared_by(parts, _MOST_PARTS)
+    if parts > 1 and lane not in sweeps.rows:
+        across = tuple(
+            tuple(_long_side(side, threads, parts, s, lane, extents) for side, s in zip(sides, stage, strict=True))
+            for sides, stage in zip(across, sweeps.stages, strict=True)
+        )
     if held is not None and parts == 1:
         return replace(held, merged=pairs), Extents(rows, -(-rows // held.teams) * held.cluster, 1)
-    plan = FoldPlan(order, lane, across, threads, teams, parts > 1, vector, running, merged=pairs)
+    plan = FoldPlan(order, lane, across, threads, teams, parts > 1, vector, running, merged=pairs, several=several)
     if ragged and threads < BLOCK and parts == 1 and lane not in sweeps.rows and _of_one_length(sweeps):
         fewest = TURNS_OF_RAGGED * FEW_OF_RAGGED * threads
         longer = max(fewest, power_of_two(FEW_OF_RAGGED * points)) if threads == 1 else fewest
         looked = min(BLOCK, power_of_two(-(-rows // (LOOKING * machine.multiprocessors))))
         plan = replace(plan, longer=longer, looked=looked)
     return plan, Extents(rows, blocks, parts)
+
+
+def _several(
+    sweeps: Sweeps, points: int, extents: Mapping[str, int], machine: Machine
+) -> tuple[tuple[str, ...], int]:
+    """The axes of rows, and how many rows along the last of them threads have at once: those by which points cost least."""
+    (stage, *others), order, (cost, many) = sweeps.stages, sweeps.rows, (SEVERAL_GAIN, 1)
+    (sweep, *more) = stage
+    if others or more or sweep.writes or sweep.repairs or any(f.algebra not in ALGEBRAS for f in sweep.folds):
+        return order, many
+    ends = {n for a in sweep.over for e in (sweeps.axes[a].start, sweeps.axes[a].stop) for n in free_names(e)}
+    own = [v for v in sweeps.values if not isinstance(v, Fold) and {*v.axes} & {*sweep.over}]
+    exprs = [e for v in own for e in uses(v)] + [e for f in sweep.folds for e in f.parts]
+    for axis in sweeps.rows:
+        names = {axis, *(n for v in sweeps.values if axis in v.axes for n in names_of(v))}
+        if names & ends or "." in axis:  # rows of other points; axes that are counted as one
+            continue
+        work = sum((work_of(e, names) for e in exprs), Work(LINE_OF_POINTS, APART * _reads_apart(sweeps, sweep, axis)))
+        for together in range(2, min(extents[axis], MOST_SEVERAL) + 1):
+            groups = -(-extents[axis] // together)
+            blocks = math.prod(extents[a] for a in sweeps.rows if a != axis) * groups
+            fills = blocks * max(1, points // POINTS_OF_A_PART) >= 2 * machine.multiprocessors
+            own_cost = groups * (work.alike + together * work.own) / (extents[axis] * (work.alike + work.own))
+            if fills and own_cost < cost:
+                order, cost, many = (*(a for a in sweeps.rows if a != axis), axis), own_cost, together
+    return order, many
+
+
+def _reads_apart(sweeps: Sweeps, sweep: Sweep, row: str) -> int:
+    """How many reads at points lie elsewhere for each row along an axis, no row reading what another one reads nearby."""
+    found = 0
+    for _, index, axes in _accesses(sweeps):
+        along = [i for i in index if row in free_names(i)] if axes & {*sweep.over} else []
+        found += bool(along) and not any(free_names(i) & {*sweep.over} for i in along)
+    return found
 
 
 def _of_one_length(sweeps: Sweeps) -> bool:
@@ -501,6 +557,14 @@ def _side(runs: int, threads: int) -> int:
     least = min(threads, WARP, power_of_two(runs))
     sides = [s for k in range(threads.bit_length()) if least <= (s := 1 << k) <= threads]
     return min(sides, key=lambda s: (-(-runs // s) * s, -s))
+
+
+def _long_side(side: int, threads: int, parts: int, sweep: Sweep, lane: str, extents: Mapping[str, int]) -> int:
+    """How many threads lie side by side where blocks share lines: more, where lines are fewer than those below one another."""
+    lines = math.prod(extents[a] for a in sweep.over if a != lane_of(lane, sweep))
+    while len(sweep.over) > 1 and side < threads and parts * (threads // side) > lines:
+        side *= 2
+    return side
 
 
 def _factors(stop: Expr) -> tuple[Expr, ...]:

@@ -31,6 +31,9 @@ ROUNDS = (4, 8, 16)
 # Neighbours in the order of keys that a thread joins, the most and, of points, the fewest: as few as take no more rounds, while
 # a GPU has so many threads at a time.
 CHUNK, FEWEST_NEIGHBOURS, MANY_THREADS = 64, 8, 1 << 18
+# Runs of a warp's threads of neighbours in the order of keys, at the most; lanes of each that a thread has. Lanes from which on
+# neighbouring threads have these rather than neighbours in the order of keys, where they lie side by side.
+RUNS_ABREAST, LANES_ABREAST, LANES_BESIDE = 8, 4, 16
 # Points from which on sorting is worth its launches.
 FEW_POINTS = 32
 # Warps of a block that have few elements of their own; such blocks; points of each at the least, and for each element.
@@ -69,6 +72,8 @@ class SortPlan:
     is the one along which neighbouring threads lie. digits: of keys, by each of which they are sorted. chunks: how many
     neighbours a thread has, of points and then of what neighbours leave to those of other threads, which is joined again.
     few: blocks that sort are so few that each adds up what the others count. rounds: points that each of their threads sorts.
+    abreast: where neighbouring threads have neighbours in the order of keys instead, of how many lanes a thread has each; the
+    chunks are a warp's then. 0: they do not.
     """
 
     lanes: tuple[str, ...]
@@ -76,6 +81,7 @@ class SortPlan:
     chunks: tuple[int, ...]
     few: bool
     rounds: int
+    abreast: int = 0
 
 
 @dataclass(frozen=True)
@@ -258,13 +264,16 @@ def _plan_ordered(
         course, grid = plan_store(function, joins, group, arrays, names, found)
         plan = LastPlan(0 if found else digits, few, rounds, course)
     else:
-        first = CHUNK
-        while first > FEWEST_NEIGHBOURS and len(_levels(count, first // 2)) == len(_levels(count, first)):
-            if -(-2 * count // first) * wide > MANY_THREADS:
+        lanes = _lanes(group, facts)
+        abreast = 0 if _beside(group, lanes, facts, extents) else min(LANES_ABREAST, 1 << max(wide, 1).bit_length() - 1)
+        most, fewest = (WARP * RUNS_ABREAST, WARP) if abreast else (CHUNK, FEWEST_NEIGHBOURS)
+        first, threads = most, WARP * -(-wide // abreast) if abreast else wide
+        while first > fewest and len(_levels(count, first // 2, most)) == len(_levels(count, first, most)):
+            if -(-2 * count // first) * threads > MANY_THREADS:
                 break
             first //= 2
-        counts = _levels(count, first)
-        plan = SortPlan(_lanes(group, facts), digits, (first, *[CHUNK] * (len(counts) - 1)), few, rounds)
+        counts = _levels(count, first, most)
+        plan = SortPlan(lanes, digits, (first, *[most] * (len(counts) - 1)), few, rounds, abreast)
     dtype = function.array(write.array).dtype
     size: dict[str, tuple[ScalarType, int]] = {f"{what}_{g}_{k}": (INT32, count) for what in ("keys", "points") for k in (0, 1)}
     size |= {f"counts_{g}": (INT32, 256 * tiles), f"totals_{g}": (INT32, 256)}
@@ -275,10 +284,11 @@ def _plan_ordered(
     for step in join_steps(JoinPlan((plan,))):
         n = counts[step.number] if step.kind == "sum" else tiles if step.kind == "place" else count
         chunk = plan.chunks[step.number] if isinstance(plan, SortPlan) and step.kind == "sum" else CHUNK
+        threads = WARP * -(-wide // plan.abreast) if isinstance(plan, SortPlan) and plan.abreast else wide
         blocks = {
             "keys": tiles if plan.digits else min(MANY_BLOCKS, -(-count // BLOCK)),
             "place": 256,
-            "sum": -(-(-(-n // chunk) * wide) // BLOCK),
+            "sum": -(-(-(-n // chunk) * threads) // BLOCK),
             "last": -(-count // BLOCK),
         }.get(step.kind, tiles)
         used = memory_of(replace(step, group=g), JoinPlan((plan,) * (g + 1)))
@@ -326,10 +336,10 @@ def _plan_rows(
     return RowsPlan(most, threads, _lanes(group, facts)), [Meeting((blocks, 1, 1), items, (), (threads, 1, 1))]
 
 
-def _levels(count: int, first: int) -> list[int]:
-    """How much there is to join in each round: points, of which a thread has `first` neighbours, and what is left of them."""
+def _levels(count: int, first: int, most: int) -> list[int]:
+    """How much there is to join in each round: points, `first` neighbours at once, and what is left of them, `most` at once."""
     counts = [count]
-    while (chunks := -(-counts[-1] // (first if len(counts) == 1 else CHUNK))) > 1:
+    while (chunks := -(-counts[-1] // (first if len(counts) == 1 else most))) > 1:
         counts.append(2 * chunks)
     return counts
 
@@ -339,6 +349,12 @@ def _lanes(group: Ordered, facts: Facts) -> tuple[str, ...]:
     write = group.write
     unit = [a for a in group.lanes for k, i in enumerate(write.index) if i == Ref(a, INT64) and (write.array, k) in facts.unit]
     return tuple(a for a in group.lanes if a not in unit) + tuple(unit)
+
+
+def _beside(group: Ordered, lanes: tuple[str, ...], facts: Facts, extents: Mapping[str, int]) -> bool:
+    """Whether elements of neighbouring lanes lie side by side, as many as a part of a warp."""
+    write, own = group.write, {Ref(a, INT64) for a in lanes[-1:] if extents[a] >= LANES_BESIDE}
+    return any(i in own and (write.array, k) in facts.unit for k, i in enumerate(write.index))
 
 
 def _order(points: Points, joins: Joins, facts: Facts, extents: Mapping[str, int]) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ def reads_what_it_stores(nest: Nest) -> bool:
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """About how many instructions are the same for all iterations of an axis, and how many each has for itself; how many loads
     of the latter wait for each other.
     """
@@ -167,40 +167,41 @@ class _Work:
     own: float = 0.0
     loads: int = 0
 
-    def __add__(self, other: _Work) -> _Work:
-        return _Work(self.alike + other.alike, self.own + other.own, self.loads + other.loads)
+    def __add__(self, other: Work) -> Work:
+        return Work(self.alike + other.alike, self.own + other.own, self.loads + other.loads)
 
-    def times(self, many: float) -> _Work:
-        return _Work(self.alike * many, self.own * many, self.loads)
+    def times(self, many: float) -> Work:
+        return Work(self.alike * many, self.own * many, self.loads)
 
 
-def _work(statements: tuple[Stmt, ...], names: Collection[str]) -> _Work:
-    found = _Work()
+def _work(statements: tuple[Stmt, ...], names: Collection[str]) -> Work:
+    found = Work()
     for stmt in statements:
-        own = _Work()
+        own = Work()
         for e in statement_exprs(stmt):
-            own += _work_of(e, names)
+            own += work_of(e, names)
         if isinstance(stmt, Store):
-            own += _Work(own=_ACCESS)
-        inside = sum((_work(body, names) for body in bodies(stmt)), _Work())
+            own += Work(own=_ACCESS)
+        inside = sum((_work(body, names) for body in bodies(stmt)), Work())
         if isinstance(stmt, For):
             many: float = _ITERATIONS
             if isinstance(stmt.start, Const) and isinstance(stmt.stop, Const):
                 many = max(1, (stmt.stop.value - stmt.start.value) / stmt.step)
-            found += (own + inside + _Work(alike=_ACCESS)).times(many)
+            found += (own + inside + Work(alike=_ACCESS)).times(many)
         else:
             found += own + inside
     return found
 
 
-def _work_of(e: Expr, names: Collection[str]) -> _Work:
+def work_of(e: Expr, names: Collection[str]) -> Work:
+    """The work of an expression. names: those that differ."""
     if isinstance(e, (Const, Ref)):
-        return _Work()
+        return Work()
     price = _price(e)
     differs = not free_names(e).isdisjoint(names)
-    found = _Work(own=price, loads=isinstance(e, Load)) if differs else _Work(alike=price)
+    found = Work(own=price, loads=isinstance(e, Load)) if differs else Work(alike=price)
     for operand in operands(e):
-        found += _work_of(operand, names)
+        found += work_of(operand, names)
     return found
 
 

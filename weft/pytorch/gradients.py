@@ -18,6 +18,7 @@ from torch.compiler import is_compiling
 
 from weft.compiler import tuned
 from weft.language import TensorType
+from weft.loops.handed_on import handed_on
 from weft.loops.ir import Store, walk
 from weft.loops.schedule import Wrapped
 from weft.loops.types import ScalarType
@@ -91,6 +92,17 @@ class _Adjoints:
 
     executable: Executable
     made: dict[tuple[Any, ...], tuple[Executable, tuple[str, ...]]] = field(default_factory=dict)
+    as_they_are: dict[tuple[TensorType | ScalarType, ...], dict[str, int]] = field(default_factory=dict)
+
+    def handed_on(self, types: tuple[TensorType | ScalarType, ...]) -> dict[str, int]:
+        """Arguments whose gradients are those of an output as they are, where both have one shape: the output's place."""
+        if types not in self.as_they_are:
+            found: dict[str, int] = {}
+            if not self.executable.signature.written:
+                function = self.executable.specializable.analysis(types, True).function
+                found = {name: function.results.index(result) for name, result in handed_on(function).items()}
+            self.as_they_are[types] = found
+        return self.as_they_are[types]
 
     def of(
         self,
@@ -115,19 +127,17 @@ class _Adjoints:
 class _Pulled:
     """Calls of an adjoint that were made before, asked for in one way.
 
-    arguments: its arguments, of what was kept, then the numbers and all gradients. results: of its results and None, what
-    there is to hand to each argument. generation: of what was measured of plans by then.
+    arguments: its arguments, of what was kept, then the numbers and all gradients. places: of its results, None and what it was
+    given, what there is to hand to each argument. generation: of what was measured of plans by then.
     """
 
-    def __init__(
-        self, arguments: Callable[[tuple[Any, ...]], tuple[Any, ...]], results: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-    ) -> None:
-        self.arguments, self.results = arguments, results
+    def __init__(self, arguments: Callable[[tuple[Any, ...]], tuple[Any, ...]], places: list[int]) -> None:
+        self.arguments, self.places, self.results = arguments, places, _picker(places)
         self.ways = Ways()
         self.generation = tuned.generation.value
 
-    def gradients(self, made: Any) -> tuple[Any, ...]:
-        return self.results((*made, None) if isinstance(made, tuple) else (made, None))
+    def gradients(self, made: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        return self.results((*made, None, *grads) if isinstance(made, tuple) else (made, None, *grads))
 
 
 def rules_of(executable: Executable) -> Rules:
@@ -154,6 +164,13 @@ def rules_of(executable: Executable) -> Rules:
         types = argument_types(signature, inputs)
         return adjoints.of(types, wanted, seeded, wraps_for(executable.specializable, types, inputs))
 
+    def handed(inputs: tuple[Any, ...], wanted: tuple[str, ...], grads: tuple[Any, ...]) -> dict[str, int]:
+        """Arguments of which the gradient of an output is the gradient, and the place of that output."""
+        given = adjoints.handed_on(argument_types(signature, inputs))
+        shapes = {name: tensor.shape for name, tensor in zip(signature.names, inputs, strict=True) if name in given}
+        found = {n: given[n] for n in wanted if n in given and grads[given[n]] is not None}
+        return {n: k for n, k in found.items() if grads[k].shape == shapes[n]}
+
     def backward_of(views: Views | None) -> Callable[..., Any]:
         pulled: dict[tuple[Any, ...], _Pulled] = {}  # by what was asked for
         names = dict(enumerate(signature.names) if views is None else zip(views.positions, signature.names, strict=True))
@@ -164,7 +181,7 @@ def rules_of(executable: Executable) -> Rules:
             if not compiling and (last := pulled.get(asked)) is not None and last.generation == tuned.generation.value:
                 made = last.ways.quick(*last.arguments((*saved, *ctx.numbers, *grads)))
                 if made is not MISS:
-                    return last.gradients(made)
+                    return last.gradients(made, grads)
             inputs, outputs = ctx.layout.split(saved, ctx.numbers)
             nothing = (None,) * len(needs)  # what records a call is handed one thing more than the arguments
             wanted = tuple(name for k, name in names.items() if needs[k])
@@ -172,27 +189,33 @@ def rules_of(executable: Executable) -> Rules:
             seeded = tuple(k for k in floating if grads[k] is not None)
             if not seeded:
                 return nothing
+            given = handed(inputs, wanted, grads) if views is None else {}
+            wanted = tuple(name for name in wanted if name not in given)
+            if not wanted:
+                return tuple(grads[given[names[k]]] if k in names and names[k] in given else None for k in range(len(needs)))
             args = own = (*(inputs[k] for k in names), *outputs, *(grads[k] for k in seeded))
             if views is not None:
                 inputs, own = views.of_adjoint(inputs, outputs, grads, seeded, needs)
             inner = own[: len(names)]
             adjoint, moved = adjoint_for(inner, wanted, None if len(seeded) == len(floating) else seeded)
-            if not moved:
+            if not moved and not given:
                 return nothing
-            places = [wanted.index(name) if (name := names.get(k)) in moved else len(wanted) for k in range(len(needs))]
-            now = _Pulled(ctx.layout.adjoint(tuple(names), len(outputs), seeded), _picker(places))
+            from_where = {name: k for k, name in enumerate(wanted) if name in moved}
+            from_where |= {name: len(wanted) + 1 + k for name, k in given.items()}
+            places = [from_where.get(names.get(k, ""), len(wanted)) for k in range(len(needs))]
+            now = _Pulled(ctx.layout.adjoint(tuple(names), len(outputs), seeded), places)
             observed = torch.is_grad_enabled() or compiling or not eager()
             if observed or not all(_in_memory(a) for a in own if isinstance(a, torch.Tensor)):
-                found = now.gradients(adjoint.operator(*own))
+                found = now.gradients(adjoint.operator(*own), grads)
                 return found if views is None else views.gradients(inputs, inner, found)
             plan = adjoint.plan(own)
             made, way = plan.known(own)
-            found = now.gradients(made)
+            found = now.gradients(made, grads)
             if views is not None:
                 found = views.gradients(inputs, inner, found)
                 way = _viewed(plan, args, own, [found[k] for k, need in enumerate(needs) if need], made)
             last = pulled.get(asked)
-            if last is None or last.generation != now.generation:
+            if last is None or last.generation != now.generation or last.places != now.places:
                 last = pulled[asked] = now
             last.ways.add(way)
             return found

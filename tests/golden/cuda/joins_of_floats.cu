@@ -18,8 +18,9 @@ extern "C" __global__ void __launch_bounds__(256) added_1_keys(
     const int64_t tile = int64_t(blockIdx.x) * 1024;
     const int64_t tile_end = weft::minimum<int64_t>(tile + 1024, count);
     #pragma unroll 4
+    const uint32_t i_count = index_size_0;
     for (int64_t place = tile + threadIdx.x; place < tile_end; place += 256) {
-        const int64_t i = place;
+        const int64_t i = uint32_t(place);
         // kernels_of_joins.py:41: if x[i] > 0:
         const float x_value = x[i];
         // kernels_of_joins.py:42: y[index[i]] += x[i]
@@ -114,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(256) added_6_move(
     weft::move_by_digit<16, 4, true>(keys_0_0, points_0_0, count, counts_0, nullptr, keys_0_1, points_0_1);
 }
 
-extern "C" __global__ void __launch_bounds__(256) added_7_sum(
+extern "C" __global__ void __launch_bounds__(256) added(
     float* y,
     const int64_t* index,
     const float* x,
@@ -122,113 +123,60 @@ extern "C" __global__ void __launch_bounds__(256) added_7_sum(
     const int64_t index_size_0,
     int32_t* keys_0_1,
     int32_t* points_0_1,
-    int32_t* left_0_0,
-    float* sums_0_0,
     const int64_t count) {
     weft::await_launch_before();
-    weft::allow_launch_after();
-    // a thread has 8 neighbours in the order of keys
-    const int64_t place = int64_t(blockIdx.x) * 256 + threadIdx.x;
-    const int64_t first = place * 8;
-    if (first >= count) return;
-    const int64_t last = weft::minimum<int64_t>(first + 8, count);
-    int32_t key = keys_0_1[first];
-    bool before = first > 0 && keys_0_1[first - 1] == key;  // the first sum goes on one of the thread before
-    const bool after = last < count && keys_0_1[last] == keys_0_1[last - 1];
-    left_0_0[2 * place] = before ? key : -1;
-    left_0_0[2 * place + 1] = after ? keys_0_1[last - 1] : -1;
-    const auto element = [&](int32_t key) {
-        return &y[int64_t(key)];
-    };
-    float sum = weft::Sum<float>::identity();
-    float held = before || uint32_t(key) >= uint32_t(y_size_0) ? 0 : *element(key);
-    const auto join = [&] {
-        if (uint32_t(key) < uint32_t(y_size_0)) *element(key) = held + sum;
-    };
-    for (int64_t start = first; start < last; start += 8) {
-        int32_t next[8];
-        float value[8], old[8];  // joined; held by elements at which sums begin
+    // a warp has 128 neighbours in the order of keys, a thread one at a time
+    const uint32_t i_count = index_size_0;
+    const int64_t warp = int64_t(blockIdx.x) * 8 + threadIdx.x / 32;
+    const int64_t chunks = (count + 127) / 128;
+    const int64_t chunk = warp;
+    if (chunk >= chunks) return;
+    const int64_t cut = chunk * 128, next_cut = weft::minimum<int64_t>(cut + 128, count);
+    // a sum that goes on beyond a cut is the warp's before it; one that goes on far beyond is cut
+    const int32_t beyond = weft::keys_beyond(keys_0_1, cut, count);
+    const int32_t next_beyond = weft::keys_beyond(keys_0_1, next_cut, count);
+    const int64_t first = beyond < 32 ? cut + beyond : cut;
+    const int64_t last = next_beyond < 32 ? next_cut + next_beyond : next_cut;
+    float carried[1];  // what earlier points of the warp sum to, of the last one's key
+    int32_t carried_key = -1;
+    for (int64_t start = first; start < last; start += 32) {
+        const int64_t at = start + threadIdx.x % 32;
+        const int32_t key = at < last ? keys_0_1[at] : -1;
+        const int32_t next = at + 1 < count ? keys_0_1[at + 1] : -1;
+        const bool here = uint32_t(key) < uint32_t(y_size_0);  // else nothing is joined
+        if (!__any_sync(0xffffffffu, here)) {
+            carried_key = -1;
+            continue;
+        }
+        const bool ends = here && (next != key || at + 1 == last);  // a sum
+        float* const element = &y[int64_t(uint32_t(key))];  // of the first lane
+        float value[1], old[1];
         #pragma unroll
-        for (int32_t v = 0; v < 8; ++v) {
-            const int64_t at = start + v;
-            next[v] = at < last ? keys_0_1[at] : -1;
+        for (int32_t v = 0; v < 1; ++v) {
             value[v] = weft::Sum<float>::identity();
             old[v] = 0;
-            if (uint32_t(next[v]) >= uint32_t(y_size_0)) continue;
-            if (next[v] != (v == 0 ? key : next[v - 1])) old[v] = *element(next[v]);
+        }
+        if (here) {
             const int64_t i = points_0_1[at];
             // kernels_of_joins.py:41: if x[i] > 0:
             const float x_value = x[i];
-            // kernels_of_joins.py:42: y[index[i]] += x[i]
-            value[v] = x_value;
-        }
-        #pragma unroll
-        for (int32_t v = 0; v < 8; ++v) {
-            if (start + v >= last) break;
-            if (next[v] != key) {
-                if (before) sums_0_0[2 * place] = sum;
-                else join();
-                before = false;
-                key = next[v];
-                held = old[v];
-                sum = weft::Sum<float>::identity();
+            #pragma unroll
+            for (int32_t v = 0; v < 1; ++v) {
+                // kernels_of_joins.py:42: y[index[i]] += x[i]
+                value[v] = x_value;
+                if (ends) old[v] = *element;
             }
-            sum = weft::Sum<float>::combine(sum, value[v]);
         }
-    }
-    if (before) sums_0_0[2 * place] = sum;
-    else if (!after) join();
-    if (after) sums_0_0[2 * place + 1] = before ? weft::Sum<float>::identity() : sum;
-}
-
-extern "C" __global__ void __launch_bounds__(256) added(
-    float* y,
-    const int64_t* index,
-    const float* x,
-    const int64_t y_size_0,
-    const int64_t index_size_0,
-    int32_t* left_0_0,
-    float* sums_0_0,
-    const int64_t count) {
-    weft::await_launch_before();
-    // a thread has 64 neighbours in the order of keys
-    const int64_t place = int64_t(blockIdx.x) * 256 + threadIdx.x;
-    const int64_t first = place * 64;
-    if (first >= count) return;
-    const int64_t last = weft::minimum<int64_t>(first + 64, count);
-    int32_t key = left_0_0[first];
-    const auto element = [&](int32_t key) {
-        return &y[int64_t(key)];
-    };
-    float sum = weft::Sum<float>::identity();
-    float held = uint32_t(key) >= uint32_t(y_size_0) ? 0 : *element(key);
-    const auto join = [&] {
-        if (uint32_t(key) < uint32_t(y_size_0)) *element(key) = held + sum;
-    };
-    for (int64_t start = first; start < last; start += 16) {
-        int32_t next[16];
-        float value[16], old[16];  // joined; held by elements at which sums begin
+        const weft::Neighbours same = weft::neighbours_of(key);
         #pragma unroll
-        for (int32_t v = 0; v < 16; ++v) {
-            const int64_t at = start + v;
-            next[v] = at < last ? left_0_0[at] : -1;
-            value[v] = weft::Sum<float>::identity();
-            old[v] = 0;
-            if (uint32_t(next[v]) >= uint32_t(y_size_0)) continue;
-            if (next[v] != (v == 0 ? key : next[v - 1])) old[v] = *element(next[v]);
-            value[v] = sums_0_0[at];
-        }
-        #pragma unroll
-        for (int32_t v = 0; v < 16; ++v) {
-            if (start + v >= last) break;
-            if (next[v] != key) {
-                join();
-                key = next[v];
-                held = old[v];
-                sum = weft::Sum<float>::identity();
+        for (int32_t v = 0; v < 1; ++v) {
+            float sum = weft::combine_neighbours<weft::Sum<float>>(value[v], same);
+            if (here && key == carried_key) sum = weft::Sum<float>::combine(carried[v], sum);
+            carried[v] = weft::shuffle(sum, 31, 32);
+            if (ends) {
+                *element = old[v] + sum;
             }
-            sum = weft::Sum<float>::combine(sum, value[v]);
         }
+        carried_key = weft::shuffle(key, 31, 32);
     }
-    join();
 }

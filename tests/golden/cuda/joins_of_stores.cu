@@ -19,8 +19,9 @@ extern "C" __global__ void __launch_bounds__(256) stored_rows_1_keys(
     const int64_t count) {
     weft::allow_launch_after();
     int64_t outside = 0;
+    const uint32_t i_count = k_size_0;
     for (int64_t place = int64_t(blockIdx.x) * 256 + threadIdx.x; place < count; place += int64_t(gridDim.x) * 256) {
-        const int64_t i = place;
+        const int64_t i = uint32_t(place);
         // kernels_of_joins.py:117: x[k[i], h, d] = v[i, h, d]
         const int64_t k_value = k[i];
         int32_t key = 0;

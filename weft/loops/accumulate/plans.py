@@ -392,7 +392,8 @@ def _by_digits(function: Function, site: Site, fixed: set[str]) -> tuple[tuple[E
     found = digits(site.loops, bare, fixed)
     if found is not None:
         above = {e for d in found[0] for e in d.divisors}
-        above |= {Ref(f.var, INT64) for f in counting_loops(site, found[0]) if f.start == ZERO and f.step == 1}
+        up = map(upwards, counting_loops(site, found[0]))
+        above |= {Ref(f.var, INT64) for f in up if f.start == ZERO and f.step == 1}
         if all(i == j or no_less_than_0(function, k, above) for i, j, k in zip(index, bare, found[1], strict=True)):
             return found[1], found[0]
     return site.store.index, ()
@@ -408,7 +409,7 @@ def _places(
     function: Function, site: Site, axis: int, index: Expr, loops: list[For], fixed: set[str]
 ) -> _Placed | None:
     """An index whose places are variables that count from 0, as `i * width + j`; None where it is another."""
-    own = [f for f in loops if f.var in free_names(index)]
+    own = [upwards(f) for f in loops if f.var in free_names(index)]
     counts = all(f.start == ZERO and f.step == 1 and free_names(f.stop) <= fixed for f in own)
     found = places(index, own) if counts and len(own) > 1 else None
     extent = affine(function.array(site.store.array).shape[axis])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from weft.loops.accumulate import accumulate, accumulation, from_the_start, store_once
+from weft.loops.adjoint.taken import taken_once
 from weft.loops.adjoint.values import elementwise
 from weft.loops.by_rows import by_rows
 from weft.loops.in_steps import accumulate_before_use, accumulate_in_steps
@@ -34,7 +35,7 @@ def finished(made: Function, targets: tuple[str, ...], sums: Iterable[str], temp
     made = share(hoist_invariants(share(made, names), names), names)
     made = inline(made, lambda n: base_name(n) in bases)
     made = _in_opmath(made, targets, names)
-    made = ordered_as_beside(tidy_names(drop_dead(propagate(made))))
+    made = taken_once(ordered_as_beside(tidy_names(drop_dead(propagate(made)))))
     validate(made)
     return made
 

@@ -123,4 +123,40 @@ WEFT_FUNCTION void move_by_digit(const int32_t* keys, const int32_t* points, int
     }
 }
 
+// How many keys from a place on are that of the place before, up to as many as a warp has lanes.
+WEFT_FUNCTION int32_t keys_beyond(const int32_t* keys, int64_t place, int64_t count) {
+    if (place == 0) return 0;
+    const int64_t at = place + threadIdx.x % 32;
+    const uint32_t others = __ballot_sync(0xffffffffu, at >= count || keys[at] != keys[place - 1]);
+    return others == 0 ? 32 : __ffs(int32_t(others)) - 1;
+}
+
+// Points in the order of keys, of which each lane of a warp has one. before: bit k tells whether the lane 2^k before has the same
+// key; steps: how many of these bits any lane has. Those that have a key in common lie beside each other.
+struct Neighbours {
+    uint32_t before;
+    int steps;
+};
+WEFT_FUNCTION Neighbours neighbours_of(int32_t key) {
+    Neighbours found{0, 0};
+#pragma unroll
+    for (int k = 0; k < 5; ++k) {
+        const bool same = shuffle_up(key, 1 << k) == key && int(threadIdx.x % 32) >= 1 << k;
+        if (same) found.before |= 1u << k;
+        if (__any_sync(0xffffffffu, same)) found.steps = k + 1;
+    }
+    return found;
+}
+
+// Of each lane the sum of those up to it that have its key.
+template <class A> WEFT_FUNCTION typename A::Value combine_neighbours(typename A::Value value, const Neighbours& same) {
+#pragma unroll
+    for (int k = 0; k < 5; ++k) {
+        if (k >= same.steps) break;
+        const auto others = shuffle_up(value, 1 << k);
+        if (same.before >> k & 1) value = A::combine(others, value);
+    }
+    return value;
+}
+
 }  // namespace weft
