@@ -209,7 +209,8 @@ def plan_scan(
     waits = large.shared and small.delayed and not fewer
     best = (small, theirs) if waits or used < others - SLACK else (large, own)
     if best[0].shared and relayed and machine.cluster > 1:
-        near_cost, near, those = stays(replace(FEW_BLOCKS[0], threads=NEAR_THREADS), machine)
+        near_cost = stays(FEW_BLOCKS[0], machine)[0]
+        _, near, those = stays(replace(FEW_BLOCKS[0], threads=NEAR_THREADS), machine)
         enough = those.blocks * those.parts >= FEWEST_NEAR * best[1].blocks * best[1].parts / best[0].resident
         if near.delayed and enough and near_cost < CLUSTERS_COST * min(cost, other_cost):
             return near, those
