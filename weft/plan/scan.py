@@ -68,10 +68,11 @@ FEW_BELOW, FEW_BESIDE = 4, 64
 MOST_STAGES, SLOT_ALIGNMENT, OTHER_SHARED = 4, 128, 2 * 1024
 # Turns whose words blocks have at a time.
 TURNS_TOLD = 4
-# Where blocks are clusters: threads of a group that goes through points, and of all such groups, at least; points of each;
-# tiles that a block has, at least and at the most, of which so many are on their way where there are more than few; turns
-# after which blocks have heard of others, at the most; tiles of results at a time, a multiple of the groups.
-NEAR_THREADS, POINT_THREADS, ROLE_POINTS = 128, 256, (16, 12, 8, 6, 4)
+# Where blocks are clusters: threads of a group that goes through points, few where tiles can wait for the most turns, else as
+# many as are done sooner; of all groups, which are so many; points of each thread; tiles that a block has, at least and at the
+# most, of which so many are on their way where there are more than few; turns after which blocks have heard of others, at the
+# most; tiles of results at a time, a multiple of the groups.
+NEAR_THREADS, POINT_THREADS, MOST_GROUPS, ROLE_POINTS = (128, 256, 512), 512, 2, (16, 12, 8, 6, 4)
 FEWEST_STAGES, MOST_ROLE_STAGES, MOST_COMING, MOST_LATE, MOST_SENT = 7, 12, 3, 6, 2
 # Warps that take turns to pass on what clusters do to the same rows; runs of a tile that a thread composes.
 FEWEST_IN_TURN, MOST_IN_TURN, RUNS_COMPOSED = 3, 6, 16
@@ -210,7 +211,8 @@ def plan_scan(
     best = (small, theirs) if waits or used < others - SLACK else (large, own)
     if best[0].shared and relayed and machine.cluster > 1:
         near_cost = stays(FEW_BLOCKS[0], machine)[0]
-        _, near, those = stays(replace(FEW_BLOCKS[0], threads=NEAR_THREADS), machine)
+        nears = [stays(replace(FEW_BLOCKS[0], threads=threads), machine)[1:] for threads in NEAR_THREADS]
+        near, those = max(nears, key=lambda n: (n[0].delayed, n[0].late == MOST_LATE, n[0].threads * n[0].groups))
         enough = those.blocks * those.parts >= FEWEST_NEAR * best[1].blocks * best[1].parts / best[0].resident
         if near.delayed and enough and near_cost < CLUSTERS_COST * min(cost, other_cost):
             return near, those
@@ -261,7 +263,7 @@ def _with_ring(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan,
     if plan.shared and whole_ring(function, scans, plan, facts) and len(scans.levels) == 1:
         if plan.cluster > 1:
             sent = set(scans.writes) == set(sent_writes(scans, plan, facts))
-            groups = max(1, POINT_THREADS // plan.threads)
+            groups = max(1, min(MOST_GROUPS, POINT_THREADS // plan.threads))
             for runs in ROLE_POINTS:
                 for late in range(MOST_LATE // groups * groups, 0, -groups):
                     given = replace(plan, runs=runs, late=late, groups=groups, sends=MOST_SENT if sent else 0)
