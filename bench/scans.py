@@ -77,6 +77,8 @@ RECURRENCES = (
     *(Recurrence(time_major, (batch, (1 << 26) // (batch * channels), channels))
       for batch, channels in ((8, 64), (8, 1024), (1, 64), (1, 512), (1, 8192), (64, 1024))),
     Recurrence(time_major, (8, 8192, 1024), torch.bfloat16),
+    Recurrence(time_major, (1, 1048576, 64), torch.bfloat16),
+    Recurrence(time_major, (1, 1032444, 65), torch.bfloat16),
     Recurrence(time_major, (8, 8193, 1023)),
 )  # fmt: skip
 

@@ -330,20 +330,20 @@ IN_HEADERS: tuple[Mutant, ...] = (
     ),
     # ---- rows side by side, and what blocks tell each other
     Mutant(
-        "no_barrier_in_scan_down", "rows_of_blocks", "sync_first<threads, barrier>();", "",
-        ("race",), ("scratch[(v * groups",), header="team.cuh", occurrence=0,
+        "no_barrier_in_scan_down", "rows_of_blocks", "__syncthreads();", "",
+        ("race",), ("scratch[(v * groups",), header="team.cuh", occurrence=7,
     ),
     Mutant(
         "no_barrier_in_reduce_down", "rows_of_blocks", "__syncthreads();", "",
-        ("race",), ("scratch[",), header="team.cuh", occurrence=3,
+        ("race",), ("scratch[",), header="team.cuh", occurrence=2,
     ),
     Mutant(
         "sum_of_groups_is_read_early", "rows_down", "__syncthreads();", "",
-        ("race",), ("scratch[x]",), header="team.cuh", occurrence=4,
+        ("race",), ("scratch[x]",), header="team.cuh", occurrence=3,
     ),
     Mutant(
-        "groups_before_are_read_early", "rows_down", "sync_first<threads, barrier>();", "",
-        ("race",), ("scratch[place(v, k",), header="team.cuh", occurrence=1,
+        "groups_before_are_read_early", "rows_down", "__syncthreads();", "",
+        ("race",), ("scratch[place(v, k",), header="team.cuh", occurrence=8,
     ),
     Mutant(
         "lanes_in_one_place", "rows_of_blocks", "position >= 32 - across", "position >= across",

@@ -241,6 +241,15 @@ FORMS = ("nan", "infinite", "overflow between", "overflow within")
 
 
 @pytest.mark.usefixtures("clusters_of_two")
+def test_nothing_is_found_in_clusters_there_and_backwards() -> None:
+    """Of rows that follow each other in memory, in gradients too, and of rows with gaps between them."""
+    x, c = (torch.randint(-1, 2, (1, 1201, 9)).to(HALF) for _ in range(2))
+    checked_in_clusters(x, c, gradients=True)
+    rows = torch.randint(-1, 2, (1, 1201, 30)).to(HALF)
+    checked_in_clusters(rows[:, :, :17], rows[:, :, 9:26])
+
+
+@pytest.mark.usefixtures("clusters_of_two")
 @pytest.mark.parametrize("form", FORMS[2:])
 def test_states_as_in_order_where_what_clusters_compose_overflows(form: str) -> None:
     x, c = overflowing(6000, form)

@@ -531,7 +531,7 @@ def _launch_maps(nest: Nest, variant: Variant, placed: Placed) -> tuple[Launch, 
 def _launch_scan(
     function: Function, scans: Scanned, variant: Variant, entry: str, plan: ScanPlan, extents: Extents
 ) -> Launch:
-    words = TURNS_TOLD * extents.rows * extents.parts
+    words = max(TURNS_TOLD, plan.kept if plan.cluster > 1 else 0) * extents.rows * extents.parts
     partial = tuple((f"{s.names[0]}.told", INT64, words * told_words_of_scan(s)) for s in scans.scans) if plan.shared else ()
     grid = (min(_LARGEST_GRID, extents.blocks), extents.parts, 1)
     block = (plan.threads, plan.teams, 1)

@@ -66,7 +66,7 @@ class ScanBody(ValueBody):
     @property
     def number(self) -> str:
         """Of the turn whose states are found; turns count from 1."""
-        return "turn + 1" if not self.plan.delayed else "turn" if self.plan.late == 1 else f"(turn - {self.plan.late - 1})"
+        return "turn" if self.plan.delayed else "turn + 1"
 
     @property
     def backwards(self) -> str:
@@ -147,7 +147,6 @@ class ScanBody(ValueBody):
             self.states()
             self.tiles()
             self.ends()
-            self.leave()
             self.stop_outside(mark)
 
     def cluster(self) -> str:
@@ -157,9 +156,6 @@ class ScanBody(ValueBody):
     def part(self) -> None:
         """Which of the tiles of a turn a block has."""
         self.writer.line("const int64_t part = blockIdx.y;")
-
-    def leave(self) -> None:
-        """What comes before a block ends."""
 
     def algebra(self, s: Carried) -> str:
         """The C++ type of what changes states."""
@@ -404,7 +400,6 @@ class ScanBody(ValueBody):
         self.read_ahead()
         if plan.shared:
             line("const int32_t turns = int32_t((tiles + parts - 1) / parts);")
-            self.others()
         if plan.stages:
             with self.writer.block("const auto copy_tile = [&](int64_t tile, int32_t stage)", "};"):
                 self.copied("tile", "stage")
@@ -424,13 +419,6 @@ class ScanBody(ValueBody):
             with self.writer.block("for (int64_t tile = 0; tile < tiles; ++tile)"):
                 self.tile("tile + 1", "tile + 1 < tiles")
 
-    def others(self) -> None:
-        """What threads do that have no points."""
-
-    def meet(self) -> str:
-        """The barrier of all threads that have points."""
-        return "__syncthreads();"
-
     kept: ClassVar[tuple[str, ...]] = ()  # what a block has of a scan's tile from one turn to the next
 
     def declare_kept(self, s: Scan) -> None:
@@ -441,14 +429,13 @@ class ScanBody(ValueBody):
         raise NotImplementedError
 
     def delayed(self) -> None:
-        """Turns in which a block composes its tile, and goes through one before, of which the others have told since."""
+        """Turns in which a block composes its tile, and goes through the one before, of which the others have told since."""
         plan, line = self.plan, self.writer.line
         (level,) = self.scans.levels
-        late = plan.late
-        line(f"// what blocks tell each other of a turn is heard {'in the next one' if late == 1 else f'{late} turns later'}")
+        line("// what blocks tell each other of a turn is heard in the next one")
         for s in level:
             self.declare_kept(s)
-        with self.writer.block(f"for (int32_t turn = 0; turn {'<= turns' if late == 1 else f'< turns + {late}'}; ++turn)"):
+        with self.writer.block("for (int32_t turn = 0; turn <= turns; ++turn)"):
             for s in level:
                 self.copy_kept(s)
                 self.asked(s)  # before it is needed
@@ -463,11 +450,11 @@ class ScanBody(ValueBody):
                 self.declare_tiles()
                 self.take()
                 self.compose(level, [])
-            line(f"if (turn {'== 0' if late == 1 else f'< {late}'}) continue;")
-            line(f"const int64_t tile = (turn - {late}) * parts + part;")
+            line("if (turn == 0) continue;")
+            line("const int64_t tile = (turn - 1) * parts + part;")
             line(f"const {self.index} {self.begin} = {self.first_of('tile')};")
             self.begun()
-            line(f"const int32_t stage = (turn - {late}) % {plan.stages};")
+            line(f"const int32_t stage = (turn - 1) % {plan.stages};")
             self.staged()
             self.declare_tiles()
             self.take_again()
@@ -478,8 +465,8 @@ class ScanBody(ValueBody):
                 self.stems |= kept
             self.finish(level)
             self.before_copies()
-            line(f"{self.meet()}  // all have gone through it")
-            line(f"if (turn - {late} + {plan.stages} < turns) copy_tile(tile + {plan.stages} * parts, stage);")
+            line("__syncthreads();  // all have gone through it")
+            line(f"if (turn - 1 + {plan.stages} < turns) copy_tile(tile + {plan.stages} * parts, stage);")
 
     def declare_tiles(self) -> None:
         for read in (*self.of_ring(), *self.reads()):

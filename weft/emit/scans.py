@@ -38,6 +38,8 @@ def emit(
     taken = {kernel_entry(nest.name), "outside", "part", "parts", "row", "here", "v", "run", "step", "change", "keep"}
     taken |= {"tile", "tiles", "turn", "turns", "k", "stage", "arrived", "memory", "copy_tile", "first", "last", "whole"}
     taken |= {"place", "beside", "rows_here", "bytes", "group", "warp"}
+    if plan.cluster > 1:
+        taken |= {"member", "low", "high", "from", "to", "own", "emptied", "composed", "made", "sent", "place_made"}
     varies = deciding(scans.axes, scans.values)
     large = varies | {s.name for s in function.scalars}
     kind(

@@ -29,9 +29,12 @@ class ScansBeside(ScanBody):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.stores = "store"  # what writes neighbours
         self.asks = ""  # what spares the question whether a point is the row's
         self.places_of: dict[Laid, str] = {}  # the names of where a thread's points lie in a tile
         self.wide = ""  # rows side by side of a block
+        self.member = "threadIdx.x"  # a thread among those that go through points
+        self.copier, self.copiers = "threadIdx.x", self.plan.threads  # a thread among those that copy tiles, how many there are
         self.beside = ""  # which of them a thread has
 
     def rows(self) -> None:
@@ -45,7 +48,7 @@ class ScansBeside(ScanBody):
         line(f"// {wide} neighbours along {lane.name}, {plan.threads // side} threads for each; a thread has {each},")
         line(f"// and {plan.runs} points of a tile of {plan.tile}")
         line(f"const int64_t {tiles} = ({count} + {wide - 1}) / {wide};")
-        x = "threadIdx.x" if side == plan.threads else f"threadIdx.x % {side}"
+        x = self.member if side == plan.threads else f"{self.member} % {side}"
         self.wide = f"{wide}"
         if self.shares_rows():
             self.wide = self.fresh.fresh(f"{lane.name}_wide")
@@ -76,7 +79,7 @@ class ScansBeside(ScanBody):
         self.hoist(self.everything(), [a for a in plan.rows if a != lane.name or alone])
         if side < plan.threads:
             by = f" * {plan.runs}" if plan.runs > 1 else ""
-            line(f"const int64_t {self.stem(f'{self.axis.name}_own')} = threadIdx.x / {side}{by};")
+            line(f"const int64_t {self.stem(f'{self.axis.name}_own')} = {self.member} / {side}{by};")
 
     def goes_along(self) -> bool:
         """Whether threads without a row go along with the last one. Where rows are aligned, most of those are whole warps, and
@@ -189,7 +192,7 @@ class ScansBeside(ScanBody):
             if own.anywhere or own in self.places_of:
                 continue
             self.places_of[own] = self.fresh.fresh(f"{self.axis.name}_slot")
-            down = f"threadIdx.x / {plan.side} * {plan.runs * own.pitch + own.skew} + " if plan.side < plan.threads else ""
+            down = f"{self.member} / {plan.side} * {plan.runs * own.pitch + own.skew} + " if plan.side < plan.threads else ""
             line(f"const int32_t {self.places_of[own]} = {down}{self.beside};  // of its first point in a tile")
         dense = [self.dense(read) for read in loose if self.may_be_dense(read)]
         if plan.full and len(dense) == len(loose) > 0:
@@ -202,19 +205,29 @@ class ScansBeside(ScanBody):
 
     def loosely(self, read: Read) -> None:
         """How far rows are past a frame, how far points are from each other in a tile, and where a thread's begin."""
-        plan, own, line = self.plan, self.laid(read), self.writer.line
-        past, pace, pitch, slot = (self.stem(f"{read.name}_{what}") for what in ("past", "pace", "pitch", "slot"))
-        start = tuple(substitute(i, {self.axis.name: ZERO}) for i in read.index)
+        self.lies_loosely(read.name, read.array, read.index, self.laid(read))
+
+    def lies_loosely(self, name: str, array: str, index: tuple[Expr, ...], own: Laid) -> None:
+        plan, line = self.plan, self.writer.line
+        past, pace, pitch = (self.stem(f"{name}_{what}") for what in ("past", "pace", "pitch"))
+        start = tuple(substitute(i, {self.axis.name: ZERO}) for i in index)
         with self.spelled({plan.lane: self.stem(f"{plan.lane}_block")}):
-            at = self.address(read.array, start)
-        line(f"const uint32_t {past} = weft::past_packet<{own.frame}>({at}), {pace} = {self.pace(read.array, read.index)};")
-        pitch_of = "one_pitch_of" if not plan.shared or plan.runs > KEPT_PLACES else "pitch_of"
+            at = self.address(array, start)
+        line(f"const uint32_t {past} = weft::past_packet<{own.frame}>({at}), {pace} = {self.pace(array, index)};")
+        line(f"const int32_t {pitch} = {self.pitch_of(own, pace)};  // from a point to the next one in a tile")
+        self.first_places(name, f"{self.member} / {plan.side}")
+
+    def pitch_of(self, own: Laid, pace: str) -> str:
+        pitch_of = "one_pitch_of" if not self.plan.shared or self.plan.runs > KEPT_PLACES else "pitch_of"
         found = f"weft::{pitch_of}<{own.frame}>({own.least}, {pace})"
-        found = f"{self.stems['at_once']} ? {pace} : {found}" if "at_once" in self.stems else found
-        line(f"const int32_t {pitch} = {found};  // from a point to the next one in a tile")
-        down = f"threadIdx.x / {plan.side}{f' * {plan.runs}' if plan.runs > 1 else ''} * {pitch} + "
+        return f"{self.stems['at_once']} ? {pace} : {found}" if "at_once" in self.stems else found
+
+    def first_places(self, name: str, run: str) -> None:
+        """Where the first point of a run lies in a tile."""
+        plan, slot, pitch = self.plan, self.stem(f"{name}_slot"), self.stem(f"{name}_pitch")
+        down = f"{run}{f' * {plan.runs}' if plan.runs > 1 else ''} * {pitch} + "
         place = f"{down if plan.side < plan.threads else ''}{self.beside}"
-        line(f"const int32_t {slot} = {place};  // of its first point in a tile")
+        self.writer.line(f"const int32_t {slot} = {place};  // of its first point in a tile")
 
     def dense(self, read: Read) -> str:
         """Name whether the points of a read end where the next begin."""
@@ -233,7 +246,7 @@ class ScansBeside(ScanBody):
         return not self.outside(read, (k for k in range(len(read.index)) if k != along))
 
     def copying(self) -> int:
-        return self.plan.threads
+        return self.copiers
 
     def copied(self, tile: str, stage: str) -> None:
         plan, line = self.plan, self.writer.line
@@ -252,10 +265,10 @@ class ScansBeside(ScanBody):
         """Packets of neighbours: neighbouring threads bring those of a point, then those of the next ones."""
         plan, line, elements = self.plan, self.writer.line, laid.packet
         beside = plan.wide // elements  # copies of a point; a power of two, as the threads are
-        step, turns = plan.threads // beside, -(-plan.tile * beside // plan.threads)
+        step, turns = self.copiers // beside, -(-plan.tile * beside // self.copiers)
         own, left = self.stem(f"{plan.lane}_copied"), self.stem("left")
         by = f" * {elements}" if elements > 1 else ""
-        line(f"const int32_t place = threadIdx.x / {beside}, beside = threadIdx.x % {beside}{by};")
+        line(f"const int32_t place = {self.copier} / {beside}, beside = {self.copier} % {beside}{by};")
         line(f"const int64_t {own} = {self.stem(f'{plan.lane}_block')} + beside;")
         stop = self.printer.index(self.axis.stop, SUM)
         line(f"const int32_t {left} = {own} < {self.lane_count} ? {self.points_from('first', stop, plan.tile)} : 0;")
@@ -352,34 +365,37 @@ class ScansBeside(ScanBody):
             line(f"const int64_t {low} = weft::maximum<int64_t>(-({index}), 0);  // the first point that is there")
             line(f"const int64_t {high} = weft::minimum<int64_t>({extent} - ({index}), {tile});")
             self.writer.cite(read.location)
-            with self.writer.block("if (threadIdx.x == 0)"):
+            with self.writer.block(f"if ({self.copier} == 0)"):
                 count = f"int32_t(({high} - {low} - 1) * {pitch}) + rows_here"
                 before, after = f"({index} + {low}) * {pitch}", f"({extent} - ({index}) - {high}) * {pitch}"
                 line(f"weft::copy_run({to} + {low} * {pitch}, {rows} + {low} * {pitch}, {count},")
                 line(f"               {before}, {after}, arrived[{stage}]);")
             if not read.always:
-                line(f"weft::zero_but({to}, {tile} * {pitch}, {low} * {pitch}, {high} * {pitch}, {self.plan.threads});")
+                bounds = f"{tile} * {pitch}, {low} * {pitch}, {high} * {pitch}"
+                line(f"weft::zero_but({to}, {bounds}, {self.copier}, {self.copiers});")
 
     def whole_points(self, laid: Laid, reads: Sequence[Read], stage: str) -> None:
         """Packets of which none leaves its array: as many for each point, by as many warps as there are."""
         plan, line, elements = self.plan, self.writer.line, laid.packet
         line(f"const uint32_t bytes = (rows_here + {2 * (elements - 1)}) / {elements} * {PACKET_BYTES};  // of a point")
-        line(f"if (threadIdx.x == 0) arrived[{stage}].expect({plan.tile * len(reads)} * bytes);")
-        first = f"threadIdx.x / {WARP} + threadIdx.x % {WARP} * {plan.threads // WARP}"
+        line(f"if ({self.copier} == 0) arrived[{stage}].expect({plan.tile * len(reads)} * bytes);")
         line("#pragma unroll 1")
-        with self.writer.block(f"for (int32_t place = {first}; place < {plan.tile}; place += {plan.threads})"):
+        with self.writer.block(f"for (int32_t place = {self.first_copied()}; place < {plan.tile}; place += {self.copiers})"):
             for read in reads:
                 rows, pace = self.stem(f"{read.name}_rows"), self.pace(read.array, read.index)
                 self.writer.cite(read.location)
                 packets = f"weft::packet_of({self.point_to(read)}), weft::packet_of({rows} + place * {pace})"
                 line(f"weft::bulk_load({packets}, bytes, arrived[{stage}]);")
 
+    def first_copied(self) -> str:
+        """The first point that a thread copies: threads of all warps copy points side by side."""
+        return f"threadIdx.x / {WARP} + threadIdx.x % {WARP} * {self.plan.threads // WARP}"
+
     def runs_of_points(self, reads: Sequence[Read], stage: str, left: str) -> None:
         """The same at the ends of an array, and of rows with gaps between them."""
         plan, line, block = self.plan, self.writer.line, self.stem(f"{self.plan.lane}_block")
-        first = f"threadIdx.x / {WARP} + threadIdx.x % {WARP} * {plan.threads // WARP}"
         line("#pragma unroll 1")
-        with self.writer.block(f"for (int32_t place = {first}; place < {plan.tile}; place += {plan.threads})"):
+        with self.writer.block(f"for (int32_t place = {self.first_copied()}; place < {plan.tile}; place += {self.copiers})"):
             line(f"if (!({' && '.join(self.copied_points('place', left))})) continue;")
             for read in reads:
                 (rows, _), shape = self.tile_of(read), self.function.array(read.array).shape
@@ -406,9 +422,9 @@ class ScansBeside(ScanBody):
         """Packets of which none leaves its array, a few a point, each of them by a thread."""
         line, tile, elements, sources = self.writer.line, self.plan.tile, laid.packet, []
         lanes = self.packets_of_point(laid)
-        points = self.plan.threads // lanes
-        needed = [f"threadIdx.x < {points * lanes}"] if self.plan.threads % lanes else []
-        line(f"const int32_t place = threadIdx.x / {lanes}, beside = threadIdx.x % {lanes} * {elements};")
+        points = self.copiers // lanes
+        needed = [f"{self.copier} < {points * lanes}"] if self.copiers % lanes else []
+        line(f"const int32_t place = {self.copier} / {lanes}, beside = {self.copier} % {lanes} * {elements};")
         for read in reads:
             (rows, to), pace = self.tile_of(read), self.pace(read.array, read.index)
             source, slot, pitch = (self.stem(f"{read.name}_{x}") for x in ("from", "goes", "pitch"))
@@ -437,7 +453,7 @@ class ScansBeside(ScanBody):
         line, block, beside = self.writer.line, self.stem(f"{self.plan.lane}_block"), self.packets_of_point(laid)
         asked = " && ".join(self.copied_points("place", left))
         line("#pragma unroll 1")
-        over = f"for (int32_t k = threadIdx.x; k < {self.plan.tile * beside}; k += {self.plan.threads})"
+        over = f"for (int32_t k = {self.copier}; k < {self.plan.tile * beside}; k += {self.copiers})"
         with self.writer.block(over):
             line(f"const int32_t place = k / {beside}, beside = k % {beside} * {laid.packet};")
             line(f"if (!({asked})) continue;")
@@ -457,7 +473,7 @@ class ScansBeside(ScanBody):
     def begun_copies(self) -> None:
         loose = [read for read in self.of_ring() if self.laid(read).anywhere]
         if any(self.laid(read).size < WORD_BYTES or not read.always for read in loose):
-            self.writer.line(f"{self.meet()}  // what threads have brought themselves is there")
+            self.writer.line("__syncthreads();  // what threads have brought themselves is there")
 
     def before_copies(self) -> None:
         if any(self.in_bulk(self.laid(read)) for read in self.of_ring()):
@@ -537,16 +553,20 @@ class ScansBeside(ScanBody):
 
     def taken_here(self, read: Read, at: str) -> list[str]:
         """Take a point out of the ring to this place of the read's tile; a declaration of it where there is none."""
-        plan, (ring, elements), (_, tile), own = self.plan, self.slots[read.name], self.buffers[read.name], self.laid(read)
-        slot = f"{self.stem(f'{read.name}_here')} + step * {self.stem(f'{read.name}_pitch')}"
-        if not own.anywhere:
-            slot = f"{ring} + stage * {elements} + {self.places_of[own]} + step * {own.pitch}"
+        plan, (_, tile), slot = self.plan, self.buffers[read.name], self.slot_of(read)
         type_ = register_type(self.function.array(read.array).dtype)
         if not self.first:
             array, place = slot.split(" + ", 1)
             return [f"{'' if at else f'const {type_} '}{tile}{at} = {type_}({array}[{place}]);"]
         taken = f"weft::unpack(weft::fetch<{plan.vector}, {plan.vector}>({slot}), {tile}{at});"
         return [taken] if at else [f"{type_} {tile}[{plan.vector}];", taken]
+
+    def slot_of(self, read: Read) -> str:
+        """Where the point of a step lies in the ring."""
+        (ring, elements), own = self.slots[read.name], self.laid(read)
+        if own.anywhere:
+            return f"{self.stem(f'{read.name}_here')} + step * {self.stem(f'{read.name}_pitch')}"
+        return f"{ring} + stage * {elements} + {self.places_of[own]} + step * {own.pitch}"
 
     # ---------------------------------------------------------------- points
 
@@ -600,7 +620,7 @@ class ScansBeside(ScanBody):
                     for w, tile in stored:
                         at = self.address(w.array, w.index).removesuffix(" + 0")
                         asked = "if (here) " if self.goes_along() else ""
-                        line(f"{asked}weft::store<{self.width(w.array, vector)}>({at}, {tile});")
+                        line(f"{asked}weft::{self.stores}<{self.width(w.array, vector)}>({at}, {tile});")
                 for read in reversed(self.of_ring()) if self.plan.delayed else ():
                     if self.writer.mentions(self.buffers[read.name][1], inner):
                         for text in reversed(self.taken_here(read, "")):
@@ -609,8 +629,12 @@ class ScansBeside(ScanBody):
                 self.writer.insert(mark, f"const int64_t {name} = {self.point_of(self.begin, 'step')};")
             for w in walked:
                 pointer, _ = self.pointers[w.array]
-                line(f"{pointer} {'-' if self.scans.reverse else '+'}= {self.pace(w.array, w.index)};")
+                line(f"{pointer} {'-' if self.scans.reverse else '+'}= {self.step_of(w)};")
         self.pointers = pointers
+
+    def step_of(self, w: Write) -> str:
+        """From where something is written of a point to where it is of the next one."""
+        return self.pace(w.array, w.index)
 
     def walked(self, begin: str, stored: Sequence[tuple[Write, str]]) -> list[Write]:
         """Declare where what is written at every point goes from the first one on, and have it written there."""

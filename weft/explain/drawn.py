@@ -259,7 +259,7 @@ def _of_scans(launch: Launch, scans: Scanned, plan: ScanPlan) -> Iterator[_Homed
     for value in scans.values:
         if isinstance(value, Read) and scans.along in value.axes:
             if value in ring:
-                how = "copies of all threads" if plan.beside else "bulk copies"
+                how = "copies of all threads" if plan.beside and plan.cluster == 1 else "bulk copies"
                 yield _Homed(value, f"shared memory, {plan.stages} tiles, by {how}")
             else:
                 yield _Homed(value, f"registers, a tile ahead, {_moved(launch, value.array, plan.vector)}")

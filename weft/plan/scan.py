@@ -7,13 +7,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from weft.graph.scans import Scanned, ahead
-from weft.graph.tile import Read, Scan, names_of
+from weft.graph.tile import Read, Scan, Write, names_of
 from weft.loops.affine import affine, evaluate
 from weft.loops.algebra.table import EXTREMA, overflows
 from weft.loops.ir import Const, Expr, Function, free_names
 from weft.loops.types import INT64
 from weft.plan.arguments import Facts
-from weft.plan.fold import BLOCK, PACKET_BYTES, SIDE_BYTES, SMALL_BLOCK, Extents, axis_along, is_run, power_of_two
+from weft.plan.fold import (
+    BLOCK,
+    PACKET_BYTES,
+    SIDE_BYTES,
+    SMALL_BLOCK,
+    Extents,
+    axis_along,
+    is_run,
+    power_of_two,
+    stored_in_packets,
+)
 from weft.plan.leaning import PLANNED, Leaning, shifted
 from weft.plan.machine import Machine
 from weft.plan.neighbours import neighbours
@@ -56,13 +66,21 @@ MORE_POINTS = 32
 FEW_BELOW, FEW_BESIDE = 4, 64
 # Tiles that are in shared memory at a time, where each begins; bytes of it that a block has for other things.
 MOST_STAGES, SLOT_ALIGNMENT, OTHER_SHARED = 4, 128, 2 * 1024
-# Turns whose words blocks have at a time; turns after which those of clusters have heard of others.
-TURNS_TOLD, CLUSTERS_LATE = 4, 2
-# Warps that take turns to pass on what clusters do to the same rows.
-IN_TURN = 2
+# Turns whose words blocks have at a time.
+TURNS_TOLD = 4
+# Where blocks are clusters: threads of a group that goes through points, few where tiles can wait for the most turns, else as
+# many as are done sooner; of all groups, which are so many; points of each thread; tiles that a block has, at least and at the
+# most, of which so many are on their way where there are more than few; turns after which blocks have heard of others, at the
+# most; tiles of results at a time, a multiple of the groups.
+NEAR_THREADS, POINT_THREADS, MOST_GROUPS, ROLE_POINTS = (128, 256, 512), 512, 2, (16, 12, 8, 6, 4)
+FEWEST_STAGES, MOST_ROLE_STAGES, MOST_COMING, MOST_LATE, MOST_SENT = 7, 12, 3, 6, 2
+# Warps that take turns to pass on what clusters do to the same rows; runs of a tile that a thread composes.
+FEWEST_IN_TURN, MOST_IN_TURN, RUNS_COMPOSED = 3, 6, 16
 # The part of the blocks that could run at once that clusters have to have; of what others cost, what they may cost at the most,
 # since their tiles wait for what is passed on.
 FEWEST_NEAR, CLUSTERS_COST = 0.85, 0.87
+# Parts of a multiprocessor, of which each has registers for as many warps.
+PARTITIONS = 4
 # Bytes of shared memory that its banks have side by side.
 WARP, BANKS_BYTES = 32, 128
 
@@ -80,7 +98,8 @@ class ScanPlan:
     begin anywhere lie in shared memory as far past a line as in memory; else as far past a packet. full: a block has all rows
     that lie side by side, so that points which follow each other in memory are one run. cluster: blocks that run together, of
     which one hears of the others for all of them, and warps of each pass on what they hear; heard: clusters that a lane has;
-    in_turn: such warps that take turns.
+    in_turn: such warps that take turns. groups: of threads that go through tiles in turn there. sends: tiles of results that
+    leave by way of shared memory, at a time.
     """
 
     rows: tuple[str, ...]
@@ -100,6 +119,13 @@ class ScanPlan:
     cluster: int = 1
     heard: int = 0
     in_turn: int = 0
+    sends: int = 0
+    groups: int = 1
+
+    @property
+    def kept(self) -> int:
+        """Turns of which blocks of clusters have what has been told at a time."""
+        return self.late + self.groups
 
     @property
     def delayed(self) -> bool:
@@ -160,13 +186,13 @@ def plan_scan(
         cluster = 1
         if clusters is not None:
             cluster, parts = in_clusters(clusters, groups, parts)
-            few = replace(few, cluster=cluster, heard=clusters_heard(few.wide, cluster, parts), in_turn=IN_TURN)
+            few = replace(few, cluster=cluster, heard=clusters_heard(few.wide, cluster, parts))
         few = replace(few, shared=parts > 1)
         if few.beside and not few.shared and any(begins_anywhere(function, a, facts) for a in _swept(scans, few)):
             down = FEW_BELOW * -(-FEW_BESIDE // few.side)
             few = replace(few, threads=min(few.threads, few.side * down))
         if machine.bulk:
-            few = _with_ring(function, scans, facts, few, machine.shared // few.resident - _other_shared(scans, few))
+            few = _with_ring(function, scans, facts, few, machine.shared // few.resident)
         parts = max(1, min(parts, -(-length // few.tile) // cluster * cluster))
         few = replace(few, shared=parts > 1, late=few.late if parts > 1 else 0, full=few.full and few.stages > 0)
         return cost, few, Extents(rows, groups, parts)
@@ -184,7 +210,9 @@ def plan_scan(
     waits = large.shared and small.delayed and not fewer
     best = (small, theirs) if waits or used < others - SLACK else (large, own)
     if best[0].shared and relayed and machine.cluster > 1:
-        near_cost, near, those = stays(FEW_BLOCKS[0], machine)
+        near_cost = stays(FEW_BLOCKS[0], machine)[0]
+        nears = [stays(replace(FEW_BLOCKS[0], threads=threads), machine)[1:] for threads in NEAR_THREADS]
+        near, those = max(nears, key=lambda n: (n[0].delayed, n[0].late == MOST_LATE, n[0].threads * n[0].groups))
         enough = those.blocks * those.parts >= FEWEST_NEAR * best[1].blocks * best[1].parts / best[0].resident
         if near.delayed and enough and near_cost < CLUSTERS_COST * min(cost, other_cost):
             return near, those
@@ -195,8 +223,8 @@ def _other_shared(scans: Scanned, plan: ScanPlan) -> int:
     """Bytes of shared memory that a block has beside its tiles: what its threads, and what others, tell each other."""
     places = plan.side * plan.vector * (plan.threads // max(WARP, plan.side)) if plan.beside else 0
     if plan.cluster > 1:
-        relayed = plan.wide + plan.cluster + TURNS_TOLD * 2 * plan.wide
-        return OTHER_SHARED + sum((2 * places + relayed) * max(8, _value_bytes(s)) for s in scans.scans)
+        relayed = plan.kept * (places_of_runs(plan) + 2 * (plan.wide + plan.cluster)) + 3 * plan.wide
+        return OTHER_SHARED + sum(relayed * max(8, _value_bytes(s)) for s in scans.scans)
     return OTHER_SHARED + sum(4 * places * _value_bytes(s) for s in scans.scans)
 
 
@@ -229,13 +257,24 @@ def _with_ring(function: Function, scans: Scanned, facts: Facts, plan: ScanPlan,
 
     def stages(given: ScanPlan) -> int:
         each = sum(slot_bytes(function, scans, given, r, facts) for r in ring_reads(function, scans, given, facts))
-        return min(MOST_STAGES, room // each) if each else 0
+        left = room - _other_shared(scans, given) - sum(made_bytes(function, scans, given, facts).values())
+        return min(MOST_STAGES if given.cluster == 1 else MOST_ROLE_STAGES, left // each) if each else 0
 
     if plan.shared and whole_ring(function, scans, plan, facts) and len(scans.levels) == 1:
-        late = CLUSTERS_LATE if plan.cluster > 1 else 1
+        if plan.cluster > 1:
+            sent = set(scans.writes) == set(sent_writes(scans, plan, facts))
+            groups = max(1, min(MOST_GROUPS, POINT_THREADS // plan.threads))
+            for runs in ROLE_POINTS:
+                for late in range(MOST_LATE // groups * groups, 0, -groups):
+                    given = replace(plan, runs=runs, late=late, groups=groups, sends=MOST_SENT if sent else 0)
+                    given = with_relays(scans, given)
+                    there = stages(given)
+                    if there >= FEWEST_STAGES and there - late - groups >= (MOST_COMING if there > FEWEST_STAGES + 1 else 1):
+                        return replace(given, stages=there)
+            return plan
         for runs in range(MORE_POINTS // plan.vector if plan.beside else plan.runs, 0, -1):
-            given = replace(plan, runs=runs, late=late)
-            if stages(given) >= late + 2:
+            given = replace(plan, runs=runs, late=1)
+            if stages(given) >= 3:
                 return replace(given, stages=stages(given))
     for lines in (True, False) if plan.beside and not plan.shared else (False,):
         for runs in range(plan.runs, plan.runs // 2 if plan.beside else plan.runs - 1, -1):
@@ -349,6 +388,7 @@ def _few_side(
         whole = WARP // math.gcd(side, WARP)  # so many threads below each other make whole warps
         down = round(plan.threads / (side * whole))
         down -= side * whole * down > plan.threads * 9 // 8  # registers are for about as many
+        down = max(down, clusters is not None)
         given += [replace(plan, side=side, threads=side * whole * down, full=True)] if down else []
     best = min(given, key=cost) if extents[plan.lane] else given[0]
     return cost(best)[0] if extents[plan.lane] else 0.0, best
@@ -462,11 +502,32 @@ class Laid:
         return past + plan.tile * self.pitch + plan.threads // plan.side * self.skew
 
 
+def sent_writes(scans: Scanned, plan: ScanPlan, facts: Facts) -> tuple[Write, ...]:
+    """What is written at all points, side by side, into arrays that nothing else touches: it can leave by way of shared
+    memory.
+    """
+    touched = [a for a, _, _ in _accesses(scans)]
+
+    def can_be_sent(w: Write) -> bool:
+        forms = [f for f in map(affine, w.index) if f is not None]
+        steps = [f.coefficient(scans.along) for f in forms if scans.along in f.names]
+        names = {n for f in forms for n in f.names}
+        plain = len(forms) == len(w.index) and steps == [1] and names <= {*scans.rows, scans.along} and not w.join
+        return plain and stored_in_packets(w, plan.lane, facts) and touched.count(w.array) == 1
+
+    return tuple(filter(can_be_sent, scans.writes))
+
+
 def laid(function: Function, scans: Scanned, plan: ScanPlan, read: Read, facts: Facts) -> Laid:
     """How the tiles of a read lie whose rows are side by side."""
-    size = function.array(read.array).dtype.size
+    return laid_of(function, plan, read.array, anywhere(function, scans, plan, read, facts))
+
+
+def laid_of(function: Function, plan: ScanPlan, array: str, anywhere: bool) -> Laid:
+    """The same of what is read or written; anywhere: it may begin between packets."""
+    size = function.array(array).dtype.size
     packet = PACKET_BYTES // size
-    if anywhere(function, scans, plan, read, facts):
+    if anywhere:
         by_lines = plan.lines and in_bulk(plan, size) and size >= WORD_BYTES  # of less, more is computed than that spares
         frame = BANKS_BYTES // size if by_lines else packet
         least = plan.wide + 2 * (packet - 1)
@@ -497,11 +558,22 @@ def slot_bytes(function: Function, scans: Scanned, plan: ScanPlan, read: Read, f
     return -(-bytes_ // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
 
 
+def made_bytes(function: Function, scans: Scanned, plan: ScanPlan, facts: Facts) -> dict[str, int]:
+    """Bytes of the tiles of what is written that leave by way of shared memory."""
+
+    def bytes_of(array: str) -> int:
+        own = laid_of(function, plan, array, begins_anywhere(function, array, facts))
+        return -(-own.elements(plan) * own.size // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+
+    return {w.array: plan.sends * bytes_of(w.array) for w in (sent_writes(scans, plan, facts) if plan.sends else ())}
+
+
 def ring_bytes(function: Function, scans: Scanned | None, plan: ScanPlan, facts: Facts) -> int:
     """Bytes of all tiles that are in shared memory at a time."""
     if scans is None or not plan.stages:
         return 0
-    return plan.stages * sum(slot_bytes(function, scans, plan, r, facts) for r in ring_reads(function, scans, plan, facts))
+    brought = plan.stages * sum(slot_bytes(function, scans, plan, r, facts) for r in ring_reads(function, scans, plan, facts))
+    return brought + sum(made_bytes(function, scans, plan, facts).values())
 
 
 def _extent(scans: Scanned, axis: str, names: Mapping[str, int]) -> int:
@@ -547,12 +619,49 @@ def _vector_of_rows(function: Function, scans: Scanned, facts: Facts, lane: str)
 
 def block_threads(scans: Scanned, plan: ScanPlan) -> int:
     """Threads of a block: those that have points, and where blocks are clusters, those that pass on what all do."""
-    return plan.threads * plan.teams + (WARP * passing_warps(plan) * len(scans.scans) if plan.cluster > 1 else 0)
+    if plan.cluster == 1:
+        return plan.threads * plan.teams
+    others = composing_threads(plan) + WARP * (2 if plan.sends else 1) + WARP * relaying_warps(scans, plan)
+    return plan.threads * plan.groups + others
+
+
+def relaying_warps(scans: Scanned, plan: ScanPlan) -> int:
+    """Both of all scans."""
+    return (gathering_warps(plan) + passing_warps(plan)) * len(scans.scans)
+
+
+def places_of_runs(plan: ScanPlan) -> int:
+    """Of what runs of a tile do to rows."""
+    return plan.threads // plan.side * plan.wide
+
+
+def with_relays(scans: Scanned, plan: ScanPlan) -> ScanPlan:
+    """The plan with as many warps that take turns as there are registers for anyway."""
+    counts = range(min(FEWEST_IN_TURN, plan.kept), min(MOST_IN_TURN, plan.kept) + 1)
+    return min((replace(plan, in_turn=k) for k in counts), key=lambda p: idle_warps(scans, p))
+
+
+def idle_warps(scans: Scanned, plan: ScanPlan) -> tuple[int, int]:
+    """Warps for which each part of a multiprocessor has registers, and how many of all of them are none of the block's."""
+    warps = block_threads(scans, plan) // WARP
+    each = -(-warps // PARTITIONS)
+    return each, each * PARTITIONS - warps
+
+
+def composing_threads(plan: ScanPlan) -> int:
+    """Threads that compose what runs of rows do, some each."""
+    runs = plan.wide * (plan.threads // plan.side)
+    return WARP * max(1, min(-(-plan.wide // WARP), runs // (WARP * RUNS_COMPOSED)))
+
+
+def gathering_warps(plan: ScanPlan) -> int:
+    """Warps for each scan of a block that tell what clusters do: a lane has a row."""
+    return -(-plan.wide // (plan.cluster * WARP))
 
 
 def passing_warps(plan: ScanPlan) -> int:
-    """Warps for each scan of a block that pass on what clusters do: a lane has a row, and several warps take turns."""
-    return plan.in_turn * -(-plan.wide // (plan.cluster * WARP))
+    """Warps for each scan that hear that, and pass it on: several take turns."""
+    return plan.in_turn * gathering_warps(plan)
 
 
 def told_words(scan: Scan) -> int:

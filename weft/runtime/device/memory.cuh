@@ -449,6 +449,25 @@ template <typename T> WEFT_FUNCTION void store_pair(T* address, float first, flo
     else put(address, Packet<T, 2>{T(first), T(second)});
 }
 
+// The elements from `shared` on = the values of a tile, in shared memory.
+template <int width, typename T, typename Value, int count>
+WEFT_FUNCTION void keep(T* shared, const Value (&tile)[count]) {
+#pragma unroll
+    for (int k = 0; k < count; k += width) {
+        if constexpr (is_half<T> && width % 2 == 0) {
+            Packet<uint32_t, width / 2> packet;
+#pragma unroll
+            for (int v = 0; v < width; v += 2) packet.lane[v / 2] = pack<T>(tile[k + v], tile[k + v + 1]);
+            *reinterpret_cast<Packet<uint32_t, width / 2>*>(shared + k) = packet;
+        } else {
+            Packet<T, width> packet;
+#pragma unroll
+            for (int v = 0; v < width; ++v) packet.lane[v] = T(tile[k + v]);
+            *reinterpret_cast<Packet<T, width>*>(shared + k) = packet;
+        }
+    }
+}
+
 // The same of elements that are moved as they are.
 template <int width, typename T, int count> WEFT_FUNCTION void store(T* address, const Run<T, count>& run) {
     static_assert(is_half<T> && count % 2 == 0, "two of a half type share a register");

@@ -64,13 +64,28 @@ WEFT_FUNCTION void copy_run(T* shared, const T* global, int32_t count, int64_t b
     single(0, minimum(begin, count));
     single(maximum(end, maximum(begin, 0)), count);
 }
+
+// The other way: packets by a bulk copy, which belongs to this thread's groups; others may write the rest of those at both ends,
+// whose elements go one by one.
+template <typename T> WEFT_FUNCTION void send_run(T* global, const T* shared, int32_t count) {
+    constexpr int32_t packet = 16 / sizeof(T);
+    if (count <= 0) return;
+    const int32_t past = int32_t(past_packet<packet>(global)), begin = past == 0 ? 0 : packet - past;
+    const int32_t end = count - (past + count) % packet;
+    if (begin < end) bulk_store(global + begin, shared + begin, uint32_t(end - begin) * sizeof(T));
+#pragma unroll 1
+    for (int32_t k = 0; k < minimum(begin, count); ++k) global[k] = shared[k];
+#pragma unroll 1
+    for (int32_t k = maximum(end, minimum(begin, count)); k < count; ++k) global[k] = shared[k];
+}
 #endif
 
-// Zeros but for the elements from number `low` on, before number `high`, by so many threads.
-template <typename T> WEFT_FUNCTION void zero_but(T* shared, int32_t count, int64_t low, int64_t high, int32_t threads) {
+// Zeros but for the elements from number `low` on, before number `high`, by so many threads, of which this is one.
+template <typename T>
+WEFT_FUNCTION void zero_but(T* shared, int32_t count, int64_t low, int64_t high, int32_t thread, int32_t threads) {
     if (low <= 0 && high >= count) return;
 #pragma unroll 1
-    for (int32_t k = threadIdx.x; k < count; k += threads) {
+    for (int32_t k = thread; k < count; k += threads) {
         if (k < low || k >= high) shared[k] = T{};
     }
 }

@@ -9,11 +9,26 @@
 
 namespace weft {
 
-// Whether something holds for all of so many threads, which is asked once a turn, counted from 1; `failed` is 0 at first.
-template <int threads> WEFT_FUNCTION bool all_of_threads(bool holds, uint32_t turn, uint32_t& failed) {
-    if (!holds) store_relaxed<Scope::block>(&failed, turn);
-    barrier_sync(1, threads);
-    return load_relaxed<Scope::block>(&failed) != turn;
+// What the runs of a row before each one do, instead of what that does, and what all do. next: from run to run.
+template <class Algebra, int runs, bool backwards>
+WEFT_FUNCTION typename Algebra::Value compose_runs(typename Algebra::Value* first, int32_t next) {
+    constexpr int side_by_side = runs < 8 ? runs : 8;
+    auto all = Algebra::identity();
+    for (int k = 0; k < runs; k += side_by_side) {
+        typename Algebra::Value own[side_by_side];
+        const auto place = [&](int j) { return (backwards ? runs - 1 - k - j : k + j) * next; };
+#pragma unroll
+        for (int j = 0; j < side_by_side; ++j) {
+            if (k + j < runs) own[j] = first[place(j)];
+        }
+#pragma unroll
+        for (int j = 0; j < side_by_side; ++j) {
+            if (k + j >= runs) continue;
+            first[place(j)] = all;
+            all = Algebra::combine(all, own[j]);
+        }
+    }
+    return all;
 }
 
 // A state that a block is told, and whether it has to answer with the one after its tile, which nobody could compose.
@@ -24,23 +39,23 @@ template <class State> struct ToldState {
 
 // wide: rows of a block; blocks: of a cluster; most: clusters that a lane of a warp that passes on hears of. The memory has room
 // for 4 * rows * parts * (told_words<Value> + 2 * told_words<State>), and is 0 at first. Turns count from 1. A block tells of a turn
-// when it has been told the states of that three before, or later ones, and so has whoever has told of that one: nobody needs what
-// another cluster told six turns before, nor what its own did four turns before. in_turn: warps that pass on the same rows.
-template <class Algebra, class State, int wide, int blocks, int most, int in_turn> struct Relay {
+// when it has been told the states of that four before, or later ones, and so has whoever has told of that one: nobody needs what
+// another cluster told eight turns before, nor what its own did four turns before. in_turn: warps that pass on the same rows.
+template <class Algebra, class State, int wide, int blocks, int most, int in_turn, int kept> struct Relay {
     using Value = typename Algebra::Value;
-    static constexpr int kept = 4, places = 8, own = (wide + blocks - 1) / blocks;
+    static constexpr int places = 2 * kept, own = (wide + blocks - 1) / blocks;
     static constexpr int across = power_of_two<own < 32 ? own : 32>, down = 32 / across;  // lanes of a warp that passes on
     static constexpr int members = (blocks + down - 1) / down;  // of a lane
-    static constexpr int passing = (own + 31) / 32 * in_turn;  // warps
+    static_assert(in_turn <= kept, "a warp that waits for a turn knows that the one before of its slot is over");
+    static constexpr int gathering = (own + 31) / 32, passing = gathering * in_turn;  // warps
 
     struct Shared {
         Slot<Value> told[kept][blocks][own];  // of the rows of which this block hears, by blocks of its cluster
-        Slot<ToldState<State>> known[kept][wide];  // states before tiles
+        Slot<ToldState<State>> known[kept + 1][wide];  // states before tiles, and after all
         State first[wide];  // before the first one
-        Mbarrier tells[kept], heard[kept];
+        Mbarrier tells[kept], heard[kept + 1];
         State after[passing / in_turn * 32];  // the states after a turn, which the next warp goes on from
-        Mbarrier passes[passing];
-        uint32_t failed;
+        Mbarrier passes[passing], gathered[gathering][kept], done[gathering][kept];
     };
 
     Shared& shared;
@@ -52,16 +67,27 @@ template <class Algebra, class State, int wide, int blocks, int most, int in_tur
         : shared(shared), memory(memory), row(uint32_t(row)), rows(uint32_t(rows)), rows_here(uint32_t(rows_here)),
           part(uint32_t(part)), parts(uint32_t(parts)) {}
 
-    // By one thread, before the others' first use.
-    WEFT_FUNCTION void init() const {
-        for (int k = 0; k < kept; ++k) shared.tells[k].init(1), shared.heard[k].init(1);
+    // By one thread, before the others' first use. tellers: warps that tell. last: the states after all turns are told, too.
+    template <bool last> WEFT_FUNCTION void init(int tellers, uint32_t turns) const {
+        for (int k = 0; k < kept; ++k) shared.tells[k].init(1), shared.heard[k].init(tellers);
         for (int k = 0; k < passing; ++k) shared.passes[k].init(1);
-        shared.failed = 0;
+        for (int k = 0; k < kept * gathering; ++k) {
+            shared.gathered[k / kept][k % kept].init(1), shared.done[k / kept][k % kept].init(1);
+        }
+        if (rows_told() > 0) {
+            for (uint32_t k = 0; k < kept && k < turns; ++k) shared.tells[k].arrive_expect(bytes_told());
+        }
+        shared.heard[kept].init(1);
+        if (last) shared.heard[kept].arrive_expect(bytes_heard());
     }
+    // Of how many rows this block hears, and the bytes of a turn that it is told of them, and that all of its rows are told.
+    WEFT_FUNCTION int32_t rows_told() const { return minimum(own, int32_t(rows_here) - int32_t(part % blocks) * own); }
+    WEFT_FUNCTION uint32_t bytes_told() const { return uint32_t(rows_told()) * blocks * uint32_t(sizeof(Slot<Value>)); }
+    WEFT_FUNCTION uint32_t bytes_heard() const { return rows_here * uint32_t(sizeof(Slot<ToldState<State>>)); }
 
-    // What a cluster's tiles do to a row, after these the state after them where that was asked, and of each part.
+    // What a cluster's tiles do to a row, of rows side by side; after these the state after them where that was asked, and of each part.
     WEFT_FUNCTION uint64_t* place(uint32_t of_row, uint32_t cluster, uint32_t turn) const {
-        return memory + ((turn % places * rows + row + of_row) * (parts / blocks) + cluster) * told_words<Value>;
+        return memory + ((turn % places * (parts / blocks) + cluster) * rows + row + of_row) * told_words<Value>;
     }
     WEFT_FUNCTION uint64_t* place_of_answer(uint32_t of_row, uint32_t cluster, uint32_t turn) const {
         return memory + kept * rows * parts * told_words<Value>
@@ -83,14 +109,18 @@ template <class Algebra, class State, int wide, int blocks, int most, int in_tur
         const Slot<Value> told{value};
         send_after(&shared.told[slot(turn)][part % blocks][of_row % own], told, shared.tells[slot(turn)], of_row / own);
     }
-    // By one thread, in every turn that is heard.
-    WEFT_FUNCTION void expect(uint32_t turn) const {
-        shared.heard[slot(turn)].arrive_expect(rows_here * uint32_t(sizeof(Slot<ToldState<State>>)));
+    // By a thread of each warp that tells, after that; first: of one of them.
+    WEFT_FUNCTION void expect(uint32_t turn, bool first) const {
+        if (first) shared.heard[slot(turn)].arrive_expect(bytes_heard());
+        else shared.heard[slot(turn)].arrive();
     }
     // Wait for the states before the block's tile. They come to shared memory, so that no cache has to forget what it has, as it
     // would for what other blocks have written elsewhere.
     WEFT_FUNCTION void hear(uint32_t turn) const { shared.heard[slot(turn)].wait(parity(turn)); }
     WEFT_FUNCTION ToldState<State> known(int32_t of_row, uint32_t turn) const { return shared.known[slot(turn)][of_row].value; }
+    // The same of the states after all.
+    WEFT_FUNCTION void hear_end() const { shared.heard[kept].wait(0); }
+    WEFT_FUNCTION State known_end(int32_t of_row) const { return shared.known[kept][of_row].value.value; }
     // The state after it, where that is asked.
     WEFT_FUNCTION void answer(int32_t of_row, const State& after, uint32_t turn) const {
         weft::tell(place_of_part(uint32_t(of_row), part, turn), after, turn);
@@ -119,12 +149,38 @@ template <class Algebra, class State, int wide, int blocks, int most, int in_tur
         return known_not_a_number || (finite_parts(value) && is_finite(after));
     }
 
-    // Tell a block of the cluster the state before its tile.
-    WEFT_FUNCTION void pass(int32_t of_row, uint32_t block, const State& state, bool asked, uint32_t turn) const {
+    // Tell a block of the cluster the state before its tile, which goes to the slot of a turn.
+    WEFT_FUNCTION void pass(int32_t of_row, uint32_t block, const State& state, bool asked, uint32_t to) const {
         Slot<ToldState<State>> told{};
         told.value.value = state;
         told.value.asked[0] = asked;
-        send_after(&shared.known[slot(turn)][of_row], told, shared.heard[slot(turn)], block);
+        send_after(&shared.known[to][of_row], told, shared.heard[to], block);
+    }
+
+    // Tell the other clusters what this one does in each turn, by `gathering` warps, which wait for nobody else, other than that
+    // what has been told of a turn some before has been passed on.
+    WEFT_FUNCTION void gather(uint32_t turns, int warp) const {
+        const int lane = threadIdx.x % 32, x = warp * 32 + lane % across, y = lane / across;
+        const int32_t count = rows_told(), of_row = int32_t(part % blocks) * own + x;
+        if (warp * 32 >= count) return;
+        const bool here = x < count, arms = lane == 0 && warp == 0;
+        for (uint32_t turn = 1; turn <= turns; ++turn) {
+            shared.tells[slot(turn)].wait(parity(turn));
+            if (arms && turn + kept <= turns) shared.tells[slot(turn)].arrive_expect(bytes_told());
+            shared.done[warp][slot(turn)].wait(parity(turn) ^ 1);
+            if (parts > blocks) {
+                Value all = Algebra::identity();
+#pragma unroll
+                for (int e = 0; e < members; ++e) {
+                    const int block = y * members + e;
+                    if (here && block < blocks) all = Algebra::combine(all, shared.told[slot(turn)][block][x].value);
+                }
+                all = scan_warp(all).all;
+                if (y == down - 1 && here) weft::tell(place(of_row, part / blocks, turn), all, turn);
+            }
+            __syncwarp();
+            shared.gathered[warp][slot(turn)].arrive_if(lane == 0);
+        }
     }
 
     // overflows: what is composed may overflow where no state does. sticks: a state that is not a number stays so. last: the states
@@ -132,71 +188,73 @@ template <class Algebra, class State, int wide, int blocks, int most, int in_tur
     // asks what is told of a turn while another waits for the one before.
     template <bool overflows, bool sticks, bool last> WEFT_FUNCTION void pass_on(uint32_t turns, int warp) const {
         const int lane = threadIdx.x % 32, some = warp / in_turn, x = some * 32 + lane % across, y = lane / across;
-        const int32_t first = int32_t(part % blocks) * own, count = minimum(own, int32_t(rows_here) - first), of_row = first + x;
+        const int32_t count = rows_told(), of_row = int32_t(part % blocks) * own + x;
         if (some * 32 >= count) return;
-        const bool here = x < count, arms = lane == 0 && some == 0;
-        const uint32_t clusters = parts / blocks, bytes = uint32_t(count) * blocks * uint32_t(sizeof(Slot<Value>));
+        const bool here = x < count;
         uint32_t turn = 1 + warp % in_turn;
-        for (uint32_t k = turn; arms && k <= kept && k <= turns; k += in_turn) shared.tells[slot(k)].arrive_expect(bytes);
         for (; turn <= turns; turn += in_turn) {
-            shared.tells[slot(turn)].wait(parity(turn));
-            if (arms && turn + kept <= turns) shared.tells[slot(turn)].arrive_expect(bytes);
-            Value value[members], all = Algebra::identity();
-#pragma unroll
-            for (int e = 0; e < members; ++e) {
-                const int block = y * members + e;
-                value[e] = here && block < blocks ? shared.told[slot(turn)][block][x].value : Algebra::identity();
-                all = Algebra::combine(all, value[e]);
-            }
-            const Prefix<Algebra> inside = scan_warp(all);
-            Others others;
-            if (clusters > 1) others = hear_clusters(of_row, inside.all, turn, here);
-            const State state = received(turn, warp, here ? of_row : -1);
-            State start = state, after = state;
-            bool whole = true;
-            if (clusters == 1) {
-                Algebra::apply(inside.all, after);
-                if constexpr (overflows) whole = composes(inside.all, after, false);
-            } else {
-                others.template apply<overflows>(int(part / blocks), start, after, whole);
-            }
-            if constexpr (overflows) {
-                if (!__all_sync(0xffffffffu, whole || !here || (sticks && is_nan(state)))) {
-                    after = state;
-                    if (here) pass_on_in_turn<sticks>(of_row, turn, after);
-                    __syncwarp();
-                    handed_on(turn, warp, after);
-                    continue;
-                }
-            }
-            handed_on(turn, warp, after);
-            State before = start;
-            Algebra::apply(inside.before, before);
-            if constexpr (overflows) {
-                State reached = before;
-                bool fine = is_finite(before);
-#pragma unroll
-                for (int e = 0; e < members; ++e) {
-                    if (y * members + e >= blocks) continue;
-                    Algebra::apply(value[e], reached);
-                    fine = fine && composes(value[e], reached, false);
-                }
-                if (!__all_sync(0xffffffffu, fine || !here || (sticks && is_nan(start)))) {
-                    if (here) pass_in_turn<sticks>(of_row, turn, start);
-                    __syncwarp();
-                    continue;
-                }
-            }
-#pragma unroll
-            for (int e = 0; e < members; ++e) {
-                const int block = y * members + e;
-                if (here && block < blocks) pass(of_row, block, before, false, turn);
-                Algebra::apply(value[e], before);
-            }
+            shared.gathered[some][slot(turn)].wait(parity(turn));
+            pass_on<overflows, sticks>(turn, warp, x, y, here);
+            __syncwarp();
+            shared.done[some][slot(turn)].arrive_if(lane == 0);
         }
         if (last && turn == turns + 1) {
             const State state = received(turn, warp, here ? of_row : -1);
-            for (int block = y; here && block < blocks; block += down) pass(of_row, block, state, false, turn);
+            for (int block = y; here && block < blocks; block += down) pass(of_row, block, state, false, kept);
+        }
+    }
+    template <bool overflows, bool sticks> WEFT_FUNCTION void pass_on(uint32_t turn, int warp, int x, int y, bool here) const {
+        const int32_t of_row = int32_t(part % blocks) * own + x;
+        const uint32_t clusters = parts / blocks;
+        Value value[members], all = Algebra::identity();
+#pragma unroll
+        for (int e = 0; e < members; ++e) {
+            const int block = y * members + e;
+            value[e] = here && block < blocks ? shared.told[slot(turn)][block][x].value : Algebra::identity();
+            all = Algebra::combine(all, value[e]);
+        }
+        const Prefix<Algebra> inside = scan_warp(all);
+        Others others;
+        if (clusters > 1) others = hear_clusters(of_row, turn, here);
+        const State state = received(turn, warp, here ? of_row : -1);
+        State start = state, after = state;
+        bool whole = true;
+        if (clusters == 1) {
+            Algebra::apply(inside.all, after);
+            if constexpr (overflows) whole = composes(inside.all, after, false);
+        } else {
+            others.template apply<overflows>(int(part / blocks), start, after, whole);
+        }
+        if constexpr (overflows) {
+            if (!__all_sync(0xffffffffu, whole || !here || (sticks && is_nan(state)))) {
+                after = state;
+                pass_on_in_turn<sticks>(of_row, turn, after, here);
+                handed_on(turn, warp, after);
+                return;
+            }
+        }
+        handed_on(turn, warp, after);
+        State before = start;
+        Algebra::apply(inside.before, before);
+        if constexpr (overflows) {
+            State reached = before;
+            bool fine = is_finite(before);
+#pragma unroll
+            for (int e = 0; e < members; ++e) {
+                if (y * members + e >= blocks) continue;
+                Algebra::apply(value[e], reached);
+                fine = fine && composes(value[e], reached, false);
+            }
+            if (!__all_sync(0xffffffffu, fine || !here || (sticks && is_nan(start)))) {
+                pass_in_turn<sticks>(of_row, turn, start, here);
+                return;
+            }
+        }
+#pragma unroll
+        for (int e = 0; e < members; ++e) {
+            const int block = y * members + e;
+            if (here && block < blocks) pass(of_row, block, before, false, slot(turn));
+            Algebra::apply(value[e], before);
         }
     }
 
@@ -238,16 +296,15 @@ template <class Algebra, class State, int wide, int blocks, int most, int in_tur
         }
     };
 
-    // Tell the other clusters what this one does in a turn, and hear of them.
-    WEFT_FUNCTION Others hear_clusters(int32_t of_row, const Value& own_all, uint32_t turn, bool here) const {
+    // Hear what clusters do in a turn.
+    WEFT_FUNCTION Others hear_clusters(int32_t of_row, uint32_t turn, bool here) const {
         const int y = threadIdx.x % 32 / across;
         const uint32_t clusters = parts / blocks;
-        if (y == down - 1 && here) weft::tell(place(of_row, part / blocks, turn), own_all, turn);
         Others others;
         others.begin = y * most, others.count = here ? int(clusters) - others.begin : 0;
         const uint64_t* const from = place(of_row, others.begin, turn);
-        others.told.ask(from, 1, 0, others.count, turn);
-        while (!__all_sync(0xffffffffu, others.told.there(turn))) others.told.ask_again(from, 1, 0, turn);
+        others.told.ask(from, rows, 0, others.count, turn);
+        while (!__all_sync(0xffffffffu, others.told.there(turn))) others.told.ask_again(from, rows, 0, turn);
         Value all = Algebra::identity();
 #pragma unroll
         for (int j = 0; j < most; ++j) {
@@ -258,34 +315,39 @@ template <class Algebra, class State, int wide, int blocks, int most, int in_tur
     }
 
     // The same where composing overflows: from block to block of the cluster, of which one whose tile cannot be composed answers.
-    template <bool sticks> WEFT_FUNCTION State pass_in_turn(int32_t of_row, uint32_t turn, State state) const {
+    // By all lanes, some of which have a row.
+    template <bool sticks> WEFT_FUNCTION State pass_in_turn(int32_t of_row, uint32_t turn, State state, bool here) const {
         for (int block = 0; block < blocks; ++block) {
-            const Value value = shared.told[slot(turn)][block][of_row % own].value;
+            const Value value = here ? shared.told[slot(turn)][block][of_row % own].value : Algebra::identity();
             State after = state;
             Algebra::apply(value, after);
-            const bool asked = !composes(value, after, sticks && is_nan(state));
-            if (threadIdx.x % 32 < across) pass(of_row, block, state, asked, turn);
+            const bool asked = here && !composes(value, after, sticks && is_nan(state));
+            __syncwarp();  // all know what the block has told, which may go on then
+            if (here && threadIdx.x % 32 < across) pass(of_row, block, state, asked, slot(turn));
             state = asked ? weft::told<State>(place_of_part(of_row, part / blocks * blocks + block, turn), turn) : after;
         }
+        __syncwarp();
         return state;
     }
 
     // And from cluster to cluster.
-    template <bool sticks> WEFT_FUNCTION void pass_on_in_turn(int32_t of_row, uint32_t turn, State& state) const {
+    template <bool sticks> WEFT_FUNCTION void pass_on_in_turn(int32_t of_row, uint32_t turn, State& state, bool here) const {
         const uint32_t clusters = parts / blocks;
         for (uint32_t k = 0; k < clusters; ++k) {
-            const Value value = clusters == 1 ? all_of_cluster(of_row, turn) : weft::told<Value>(place(of_row, k, turn), turn);
+            Value value = Algebra::identity();
+            if (here) value = clusters == 1 ? all_of_cluster(of_row, turn) : weft::told<Value>(place(of_row, k, turn), turn);
             State after = state;
             Algebra::apply(value, after);
-            const bool asked = !composes(value, after, sticks && is_nan(state));
+            const bool asked = here && !composes(value, after, sticks && is_nan(state));
             if (k == part / blocks) {
-                const State last = pass_in_turn<sticks>(of_row, turn, state);
+                const State last = pass_in_turn<sticks>(of_row, turn, state, here);
                 if (asked) weft::tell(place_of_answer(of_row, k, turn), last, turn), after = last;
             } else if (asked) {
                 after = weft::told<State>(place_of_answer(of_row, k, turn), turn);
             }
             state = after;
         }
+        __syncwarp();
     }
 
     WEFT_FUNCTION Value all_of_cluster(int32_t of_row, uint32_t turn) const {

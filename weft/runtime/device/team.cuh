@@ -3,7 +3,6 @@
 // A team is the threads of a row: of a part of a warp, a warp, or all the warps of a block; threadIdx.x counts its threads.
 #pragma once
 #include "weft/algebra.cuh"
-#include "weft/barrier.cuh"
 
 namespace weft {
 
@@ -104,12 +103,6 @@ template <int threads> WEFT_FUNCTION void sync_team() {
     } else {
         __syncthreads();
     }
-}
-
-// The threads of a block, or the first ones, by a named barrier: others do not take part then.
-template <int threads, int barrier> WEFT_FUNCTION void sync_first() {
-    if constexpr (barrier == 0) __syncthreads();
-    else barrier_sync(barrier, threads);
 }
 
 // The values that the rows of a warp have of each of their places, folded: rows of so many threads lie side by side, and the
@@ -338,8 +331,7 @@ WEFT_FUNCTION Runs<Algebra> scan_runs(
 
 // For each of a thread's values: what the threads above it (below it, if `backwards`) have, threadIdx.x % across alike, and
 // what all of them have. `scratch` as for reduce_down, for each of the values; it may be used again after the next barrier.
-// barrier: of the threads, where a block has others beside.
-template <class Algebra, int across, int threads, bool backwards, int barrier = 0, int values>
+template <class Algebra, int across, int threads, bool backwards, int values>
 WEFT_FUNCTION void scan_down(
     const typename Algebra::Value (&own)[values], Prefix<Algebra> (&out)[values], typename Algebra::Value* scratch) {
     constexpr int group = across > 32 ? across : 32, groups = threads / group;
@@ -366,7 +358,7 @@ WEFT_FUNCTION void scan_down(
         }
         if (across >= 32 || position >= 32 - across) scratch[(v * groups + y) * across + x] = all;
     }
-    sync_first<threads, barrier>();
+    __syncthreads();
     if constexpr (groups > 2 * most_read_by_all) {
         const auto place = [&](int v, int k) { return (v * groups + (backwards ? groups - 1 - k : k)) * across + x; };
         if (int(threadIdx.x) < across) {
@@ -380,7 +372,7 @@ WEFT_FUNCTION void scan_down(
                 }
             }
         }
-        sync_first<threads, barrier>();
+        __syncthreads();
         const int k = backwards ? groups - 1 - y : y;
 #pragma unroll
         for (int v = 0; v < values; ++v) {
@@ -402,12 +394,12 @@ WEFT_FUNCTION void scan_down(
     }
 }
 
-template <class Algebra, int across, int threads, bool backwards, int barrier = 0>
+template <class Algebra, int across, int threads, bool backwards>
 WEFT_FUNCTION void scan_down(
     const typename Algebra::Value& own, Prefix<Algebra>& out, typename Algebra::Value* scratch) {
     const typename Algebra::Value owns[1] = {own};
     Prefix<Algebra> found[1];
-    scan_down<Algebra, across, threads, backwards, barrier>(owns, found, scratch);
+    scan_down<Algebra, across, threads, backwards>(owns, found, scratch);
     out = found[0];
 }
 
@@ -473,16 +465,16 @@ WEFT_FUNCTION void runs_in_turn(Step step, Keep keep, T&... state) {
 }
 
 // A value of one row of threads of a block, in the threads below and above.
-template <int across, int threads, int barrier, class T> WEFT_FUNCTION T from_row(T value, int row) {
+template <int across, class T> WEFT_FUNCTION T from_row(T value, int row) {
     __shared__ T kept[across];
-    sync_first<threads, barrier>();  // all have read the ones before
+    __syncthreads();  // all have read the ones before
     if (int(threadIdx.x) / across == row) kept[threadIdx.x % across] = value;
-    sync_first<threads, barrier>();
+    __syncthreads();
     return kept[threadIdx.x % across];
 }
 
 // The same for threads that lie one below the other, as in scan_down: those of one row of threads at a time.
-template <int across, int threads, bool backwards, int barrier = 0, class Step, class Keep, class... T>
+template <int across, int threads, bool backwards, class Step, class Keep, class... T>
 WEFT_FUNCTION void down_in_turn(Step step, Keep keep, T&... state) {
     constexpr int down = threads / across;
     const int y = threadIdx.x / across;
@@ -491,7 +483,7 @@ WEFT_FUNCTION void down_in_turn(Step step, Keep keep, T&... state) {
         const int turn = backwards ? down - 1 - k : k;
         if (y == turn) keep(state...);
         step(state...);
-        if constexpr (down > 1) ((state = from_row<across, threads, barrier>(state, turn)), ...);
+        if constexpr (down > 1) ((state = from_row<across>(state, turn)), ...);
     }
 }
 
