@@ -1191,9 +1191,9 @@ JOINS: tuple[Mutant, ...] = (
         ("race",), ("last[key] = int32_t(point)",), header="latest.cuh",
     ),
     Mutant(
-        "a_sum_that_goes_on_is_joined_at_once", "added",
-        "if (before) sums_0_0[2 * place] = sum;\n                else join();", "join();",
-        ("race", "uninitialised read"), ("*element(key) =", "value[v] = sums_0_0[at]"),
+        "a_sum_that_goes_on_is_of_both_warps", "added",
+        "first = beyond < 32 ? cut + beyond : cut;", "first = cut;",
+        ("race",), ("*element = old[v] + sum;", "old[v] = *element;"),
     ),
 )
 

@@ -10,6 +10,7 @@ import torch
 
 import weft
 from weft.plan import several
+from weft.plan.fold import FoldPlan
 from weft.plan.threads import ThreadPlan
 from weft.pytorch.call import argument_types
 from weft.pytorch.executable import keeping_of
@@ -181,5 +182,5 @@ def sums_of_segments(x, starts):
 
 
 def test_neighbours_stay_along_what_they_read() -> None:
-    (launch,) = examine(sums_of_segments, ("float32[300007,130]", "int64[5002]")).launches()
-    assert isinstance(launch.variant.plan, ThreadPlan) and launch.variant.plan.order[-1] == "d"
+    rows, *_ = examine(sums_of_segments, ("float32[300007,130]", "int64[5002]")).launches()
+    assert isinstance(rows.variant.plan, FoldPlan) and rows.variant.plan.lane == "d"

@@ -124,6 +124,8 @@ WEFT_FUNCTION void exchange_pairs(Run<boolean, 8>& first, Run<boolean, 8>& secon
     }
 }
 
+namespace detail {
+
 // Which of eight bytes are not 0, a bit each.
 WEFT_FUNCTION uint32_t marks(const Run<boolean, 8>& run) {
     uint32_t found = 0;
@@ -135,6 +137,8 @@ WEFT_FUNCTION uint32_t marks(const Run<boolean, 8>& run) {
     return found;
 }
 
+}  // namespace detail
+
 // Bytes of which memory has those of eight rows together: of the 16 rows of a warp's products, a thread has packets of the column
 // pairs 8 k + r, v of its place in its quad, r its place among the quads. From here on it has, of each pair, a bit 16 v + 8 u for
 // its rows r + 8 u.
@@ -145,7 +149,7 @@ WEFT_FUNCTION void exchange_columns(const Run<boolean, 8> (&packets)[steps][2][2
     for (int k = 0; k < steps; ++k) {
         own[k] = 0;
 #pragma unroll
-        for (int v = 0; v < 2; ++v) own[k] |= (marks(packets[k][v][0]) | marks(packets[k][v][1]) << 8) << v * 16;
+        for (int v = 0; v < 2; ++v) own[k] |= (detail::marks(packets[k][v][0]) | detail::marks(packets[k][v][1]) << 8) << v * 16;
     }
     const int quad = threadIdx.x % 32 / 4;
 #pragma unroll
