@@ -268,7 +268,7 @@ def _runs_reference(x: Array) -> tuple[Array, ...]:
     flat = x.reshape(-1)
     padded = np.concatenate([np.zeros(2, x.dtype), flat, np.zeros(2, x.dtype)])
     strided = flat.reshape(4, 32).T.reshape(-1)
-    rows = [flat, strided, padded[:128], padded[1:129], padded[3:131], flat]
+    rows = [flat, strided, padded[:128], padded[1:129], padded[3:131], flat, flat]
     return (np.stack(rows),)
 
 
@@ -301,6 +301,10 @@ extern "C" __global__ void {name}(const Element* x, Element* y) {{
     weft::unpack(run, tile);
     weft::store_pair(y + 640 + first, tile[0], tile[1]);
     weft::store_pair(y + 642 + first, tile[2], tile[3]);
+    __shared__ __align__(16) Element kept[128];
+    weft::keep<2>(kept + first, tile);
+    __syncwarp();
+    for (int k = threadIdx.x; k < 128; k += 32) y[768 + k] = kept[k];
 }}
 """,
         lambda generator: (whole(generator, 4, 32, dtype=dtype, size=100),),

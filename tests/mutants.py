@@ -1193,7 +1193,7 @@ JOINS: tuple[Mutant, ...] = (
     Mutant(
         "a_sum_that_goes_on_is_of_both_warps", "added",
         "first = beyond < 32 ? cut + beyond : cut;", "first = cut;",
-        ("race",), ("*element = old[v] + sum;", "old[v] = *element;"),
+        ("race",), ("*element = old[v] + sum;", "old[v] = *element;"), occurrence=0,
     ),
 )
 
