@@ -345,3 +345,21 @@ def test_ranges_that_count_from_0_store_each_element_once() -> None:
     found = examined_gradient(sums, "float32[5000,64]", "int64[21]")
     made = next(a for a in found.analysis.function.arrays if a.name == "grad_x")
     assert made.fill is None and not any(isinstance(one.variant.plan, ThreadPlan) for one in found.launches()[:-1])
+
+
+def test_numbers_of_ranges_that_sum_over_columns_run_side_by_side() -> None:
+    """The gradient of a bag's weights: a thread for each bag had all of its sums, 359 ms of 400,000 weights on an H200."""
+
+    @weft.kernel
+    def bags(table, index, weight, starts):
+        y = torch.empty(starts.shape[0] - 1, table.shape[1])
+        for b in range(starts.shape[0] - 1):
+            for d in range(table.shape[1]):
+                total = 0.0
+                for k in range(starts[b], starts[b + 1]):
+                    total += weight[k] * table[index[k], d]
+                y[b, d] = total
+        return y
+
+    found = examined_gradient(bags, "float32[50000,64]", "int64[400000]", "float32[400000]", "int64[20001]")
+    assert ["k"] in [[axis.var for axis in nest.axes] for nest in found.analysis.schedule.nests]

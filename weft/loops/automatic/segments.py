@@ -285,9 +285,25 @@ class _Segmented:
         return plain(self.rows.body) and joined and apart
 
     def _joins_elsewhere(self, loop: For) -> bool:
-        """Whether values are joined to elements that data choose."""
-        own, stores = Ref(loop.var, INT64), (s for s in walk(loop.body) if isinstance(s, Store))
-        return any(not any(counted_from_end(i)[0] == own for i in s.index) for s in stores)
+        """Whether values are joined to elements that data choose, or loops of a row's join several of them to one: a thread for
+        each row has all of these then.
+        """
+        own = Ref(loop.var, INT64)
+
+        def found(statements: tuple[Stmt, ...], over: frozenset[str]) -> bool:
+            for s in statements:
+                match s:
+                    case Store(index=index):
+                        told = {n for i in index for n in free_names(i)}
+                        if not over <= told or not any(counted_from_end(i)[0] == own for i in index):
+                            return True
+                    case For() if found(s.body, over | {s.var}):
+                        return True
+                    case _ if any(found(body, over) for body in bodies(s) if not isinstance(s, For)):
+                        return True
+            return False
+
+        return found(self.rows.body, frozenset())
 
     def _whole(self, array: str, ranged: _Ranged, limit: Expr) -> _Whole | None:
         """What is stored to each element of an array of zeros, where the numbers, and loops over all of its other axes, are the
