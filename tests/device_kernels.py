@@ -2553,6 +2553,16 @@ extern "C" __global__ void standing_bytes(const weft::boolean* x, int32_t* y) {
     block=(32, 1, 1),
 )
 
+def _parts(generator: np.random.Generator) -> tuple[Array, Array]:
+    """Matrices whose products are one term each: all bits of a float of one side, times a power of two of the other one."""
+    a, b = np.zeros((64, 16), np.float32), np.zeros((16, 64), np.float32)
+    a[:32, :8] = generator.standard_normal((32, 8))
+    b[8:, 32:] = generator.standard_normal((8, 32))
+    b[generator.integers(0, 8, 32), np.arange(32)] = 2.0 ** generator.integers(-9, 9, 32)
+    a[np.arange(32, 64), generator.integers(8, 16, 32)] = 2.0 ** generator.integers(-9, 9, 32)
+    return a, b
+
+
 FLOAT_PARTS = DeviceKernel(
     "float_parts",
     """
@@ -2583,8 +2593,7 @@ extern "C" __global__ void __launch_bounds__(128) float_parts(const float* a, co
     }
 }
 """,
-    # of 12 bits: products have all of theirs
-    lambda generator: tuple((generator.integers(0, 4096, n) / 64).astype(np.float32) for n in ((64, 16), (16, 64))),
+    _parts,
     lambda a, b: ((a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32),),
     block=(128, 1, 1),
 )

@@ -92,10 +92,12 @@ OTHER_WORDS, FLOAT_WORDS, MATRIX_WORDS, MADE_WORDS = 56, 100, 44, 16
 # memory costs as much as so many rows more. What crews bring, whose ring no writing interrupts, to that.
 LANES, FLOATS, PRODUCT_BYTES, DOUBLES, DOUBLES_OF_WARP, SHARED_BYTES = 107, 113, {"mma": 2048, "wgmma": 4096}, 128, 14, 121
 L2_BYTES, MEMORY_BYTES, L2_BLOCK_BYTES, MEMORY_BLOCK_BYTES, BOX_ROWS, CREWS_BRING = 60, 22, 42, 34, 8, 1.1
-# Cycles: of a turn that waits for memory, times threads, of one that waits to shift what comes, and of one of floats as sums of
-# bfloat16 at the least; until a tile is there; of a turn at the least; before the first. Results that are written in one, by
-# threads and by lines, and bytes of these where all multiprocessors write.
-WAITING, SHIFTED_WAITING, FLOAT_TURN = 240 * 128, 1600, 1800
+# Cycles: of a turn that waits for memory, times threads, of one that waits to shift what comes, of one of floats as sums of
+# bfloat16 at the least, and of what does not come in aligned packets to that. What these take of packed lines, to what is told
+# else: from .93 (2047 x 2049 x 2050) to 1.33 (1000 x 777 x 1500) was measured.
+WAITING, SHIFTED_WAITING, FLOAT_TURN, LOOSE_TURN, PACKED_FLOATS = 240 * 128, 1600, 1800, 2600, 1.17
+# Cycles: until a tile is there; of a turn at the least; before the first. Results that are written in one, by threads and by
+# lines, and bytes of these where all multiprocessors write.
 FETCH_CYCLES, TURN_CYCLES, START_CYCLES, END_RESULTS, END_LINES, WRITTEN_BYTES = 3200, 250, 2400, 17, 4.9, 22
 RESULTS_OF_GROUP, LINES_OF_GROUP = 4.2, 1.7
 # Blocks that share the points of a square, and turns of each at the least; bytes of parts that a multiprocessor moves in a
@@ -287,7 +289,10 @@ class _Work:
             resident = self.resident(plan, math.prod(plan.each) * self.words // WARP + FLOAT_WORDS)
             rounds, left = divmod(several, resident)
             together = [resident] * rounds + [left] * (left > 0)
-            took = sum(START_CYCLES + turns * max(n * self.by_threads(plan), FLOAT_TURN) + self.written(plan) for n in together)
+            late = 0 if all(s.aligned and s.vector > 1 for s in plan.staged) else LOOSE_TURN
+            each = [max(n * self.by_threads(plan), FLOAT_TURN) + late for n in together]
+            took = sum(START_CYCLES + turns * own + self.written(plan) for own in each)
+            took *= PACKED_FLOATS if any(plan.packed) else 1
         elif plan.crews > 1:  # which wait for products, or for who writes
             products, writes = turns * self.turn(plan, blocks, CREWS_BRING), self.writing(plan) + self.written(plan)
             writes += self.meetings(plan)
