@@ -317,7 +317,8 @@ def _plan(
         alike = rows_alike(sweeps, order)
         apart = rows // max(1, math.prod(extents[a] for a in alike))
         many = math.prod(-(-extents[a] // wide) if a == lane else extents[a] for a in alike)
-        if _shared_evenly(sweeps) and alike == ((lane,) if plan.beside else ()):
+        # a range of many rows is one for many blocks
+        if _shared_evenly(sweeps) and {*order} - _deciding(sweeps) == ({lane} if plan.beside else set()):
             looked = max(BLOCK, -(-apart // MANY_BLOCKS))
             plan = replace(plan, longer=longer, looked=looked, shares=MANY_BESIDE)
             looking = -(-apart // looked)
@@ -774,11 +775,16 @@ def _windows(sweeps: Sweeps, lane: str) -> bool:
 
 def rows_alike(sweeps: Sweeps, rows: tuple[str, ...]) -> tuple[str, ...]:
     """The fastest axes of rows on which it does not depend what points these have."""
-    over = [sweeps.axes[a] for s in sweeps.stages[0] for a in s.over]
-    bounds = {n for a in over for e in (a.start, a.stop) for n in free_names(e)}
-    deciding = bounds | {a for v in sweeps.values if bounds & {*names_of(v)} for a in v.axes}
+    deciding = _deciding(sweeps)
     free = itertools.takewhile(lambda a: a not in deciding, reversed(rows))
     return tuple(reversed([*free]))
+
+
+def _deciding(sweeps: Sweeps) -> set[str]:
+    """The axes that decide what points there are."""
+    over = [sweeps.axes[a] for s in sweeps.stages[0] for a in s.over]
+    bounds = {n for a in over for e in (a.start, a.stop) for n in free_names(e)}
+    return bounds | {a for v in sweeps.values if bounds & {*names_of(v)} for a in v.axes}
 
 
 def _lines_of_points(sweeps: Sweeps, facts: Facts, lane: str, row: str) -> bool:

@@ -285,10 +285,19 @@ class _Segmented:
         return plain(self.rows.body) and joined and apart
 
     def _joins_elsewhere(self, loop: For) -> bool:
-        """Whether values are joined to elements that data choose, or loops of a row's join several of them to one: a thread for
-        each row has all of these then.
+        """Whether values are joined to elements that data choose, or loops of a row's, which decide no others, join several of
+        them to one: a thread for each row has all of these then.
         """
         own = Ref(loop.var, INT64)
+
+        def decides(around: For) -> bool:
+            told = {around.var}
+            for s in walk(around.body):
+                if isinstance(s, Let) and free_names(s.value) & told:
+                    told.add(s.name)
+                if isinstance(s, For) and s.var != loop.var and (free_names(s.start) | free_names(s.stop)) & told:
+                    return True
+            return False
 
         def found(statements: tuple[Stmt, ...], over: frozenset[str]) -> bool:
             for s in statements:
@@ -297,7 +306,7 @@ class _Segmented:
                         told = {n for i in index for n in free_names(i)}
                         if not over <= told or not any(counted_from_end(i)[0] == own for i in index):
                             return True
-                    case For() if found(s.body, over | {s.var}):
+                    case For() if found(s.body, over if decides(s) else over | {s.var}):
                         return True
                     case _ if any(found(body, over) for body in bodies(s) if not isinstance(s, For)):
                         return True
